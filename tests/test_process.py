@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+
+import pytest
 
 from distlock.process import interpreter
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_within_another_program_the_interpreter_is_the_one_that_it_was_built_with(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
 
 import pytest
 from django.dispatch import Signal
@@ -14,10 +16,6 @@ import distlock.inspection
 import distlock.testing
 from distlock import Hold, Mutex, signals, zk_lock, zk_locked, zk_rwlock, zk_semaphore_mutex
 from tests import public_names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import ModuleType
 
 PUBLIC = distlock.__all__
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 import re
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import django
 import pytest
 from django.http import HttpRequest
+from django.test import RequestFactory
+from pytest_django import Settings
 
 from distlock import LockBusy, LockUnavailable, TooManyLocks, responses
 from distlock.responses import refusal
 from tests.testproject.templates import TEMPLATES
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from django.test import RequestFactory
-    from pytest_django import Settings
 
 BUSY = LockBusy("secret details", key="order:secret", retry_after=2.5)
 AWAY = LockUnavailable("secret hosts", key="order:secret", retry_after=2.5)
@@ -70,12 +67,6 @@ def test_retry_after_is_spread_between_once_and_twice(error: Any) -> None:
 def test_retry_after_is_one_second_at_least() -> None:
     busy = LockBusy("busy", retry_after=0.01)
     assert refusal(get(), busy)["Retry-After"] == "1"
-
-
-@both
-@pytest.mark.parametrize("accept", [None, "application/json"])
-def test_it_is_never_cached(error: Any, accept: str | None) -> None:
-    assert refusal(get(accept), error)["Cache-Control"] == "no-store"
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import translation
+from pytest_django import Settings
 
 from example_project import settings as example_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
-    from tests.admin.tools import MakeOperator
+from tests.admin.tools import MakeOperator
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from threading import Event
-from typing import TYPE_CHECKING
 
 import pytest
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
@@ -14,13 +13,10 @@ from django.test import Client
 
 from distlock import LockUnavailable, zk_lease, zk_lock
 from distlock.locks import actions
-from tests.admin.tools import LIST, address, markup, of, rows, said
+from distlock_chaos.proxy import TcpProxy
+from tests.admin.tools import LIST, MakeOperator, address, markup, of, rows, said
 from tests.inspection.tools import cleared, stand, the_lock
 from tests.kit.tools import PATIENCE, Tree
-
-if TYPE_CHECKING:
-    from distlock_chaos.proxy import TcpProxy
-    from tests.admin.tools import MakeOperator
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 

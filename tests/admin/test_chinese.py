@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
+from django.test import Client
+from pytest_django import Settings
 
 from distlock import zk_lock
 from tests.admin.tools import LIST, address, markup, of, said
 from tests.inspection.tools import the_lock
-
-if TYPE_CHECKING:
-    from django.test import Client
-    from pytest_django import Settings
-
-    from tests.kit.tools import MakeOwner
+from tests.kit.tools import MakeOwner
 
 pytestmark = pytest.mark.usefixtures("tree")
 

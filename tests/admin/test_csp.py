@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import html
 import re
-from typing import TYPE_CHECKING
 
 import pytest
+from django.http import HttpRequest
+from django.test import Client
+from pytest_django import Settings
 
 from distlock import zk_lock
 from tests.admin.tools import LIST, Page, address
-
-if TYPE_CHECKING:
-    from django.http import HttpRequest
-    from django.test import Client
-    from pytest_django import Settings
 
 pytestmark = pytest.mark.usefixtures("tree")
 

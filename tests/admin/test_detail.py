@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
 
 import pytest
+from django.test import Client
 from django.utils.timezone import localtime
+from pytest_django import Settings
 
 from distlock import escape_key, zk_lease, zk_lock
 from distlock.admin import model_admin
 from distlock.inspection.tree import snapshot
-from tests.admin.tools import LIST, address, keys, markup, of, rows, said
+from tests.admin.tools import LIST, MakeOperator, address, keys, markup, of, rows, said
 from tests.inspection.tools import cleared, stand, the_lock
 from tests.kit.tools import PATIENCE, Tree
-
-if TYPE_CHECKING:
-    from django.test import Client
-    from pytest_django import Settings
-
-    from tests.admin.tools import MakeOperator
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 
@@ -126,26 +121,6 @@ def test_a_peers_name_that_no_key_of_ours_has_can_be_looked_at(
 def test_what_is_no_name_of_a_lock_has_nobody(operator: Client, name: str) -> None:
     page = operator.get(f"/admin/distlock/lock/default:{name}/change/")
     assert "Nobody holds this lock" in said(page)
-
-
-def test_one_who_was_asked_to_leave_is_marked(tree: Tree, operator: Client) -> None:
-    with cleared(tree):
-        stand(tree, "key", data=b"__REVOKE__")
-        page = said(operator.get(address("key")))
-        assert "a participant that was asked to leave" in page
-        assert "asked to release" in page
-
-
-def test_what_operators_did_is_told(tree: Tree, operator: Client) -> None:
-    with cleared(tree):
-        stand(tree, "key", data="nightly")
-        (holder,) = the_lock("key").holders
-        confirmation = operator.get(of(holder, "key", "break"))
-        assert "nightly" in said(confirmation)
-        operator.post(of(holder, "key", "break"))
-        page = said(operator.get(address("key")))
-        path = holder.participant.path
-        assert f"operator : Broke the lock of nightly on key ({path}, token " in page
 
 
 def test_only_who_may_sees_the_buttons(tree: Tree, make_operator: MakeOperator) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from itertools import combinations
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
 import pytest
 from django.template.loader import render_to_string
 from django.utils import translation
+from pytest_django import Settings
 
 from distlock.admin.drawing import MOST, WIDTH, draw
 from distlock.inspection.state import Contender, Lock
@@ -19,11 +20,6 @@ from tests.testproject.templates import TEMPLATES
 
 #: The height of a box in the template.
 HEIGHT = 46
-
-if TYPE_CHECKING:
-    from types import SimpleNamespace
-
-    from pytest_django import Settings
 
 
 def contender(owner: str, token: int, *, label: str = "", host: str = "host") -> Contender:

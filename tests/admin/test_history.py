@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from django.test import Client
 
 from distlock.history import Event
 from distlock.models import LockEvent
-from tests.admin.tools import address, markup, said
-
-if TYPE_CHECKING:
-    from django.test import Client
-
-    from tests.admin.tools import MakeOperator
-    from tests.kit.losses import SetOptions
+from tests.admin.tools import MakeOperator, address, markup, said
+from tests.kit.losses import SetOptions
 
 EVENTS = "/admin/distlock/lockevent/"
 pytestmark = pytest.mark.usefixtures("tree")

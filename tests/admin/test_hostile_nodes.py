@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import pytest
+from django.test import Client
 from django.utils import timezone
 
 from distlock.keys.templates import znode_name
 from tests.commands.tools import run
 from tests.inspection.tools import cleared
+from tests.kit.tools import Tree
 
 from .tools import LIST, address
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from django.test import Client
-
-    from tests.kit.tools import Tree
-
 
 HUGE: Final = 10**30
 #: Values that no node of ours has.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from django.contrib.auth.models import Permission
-from django.core.management import call_command
 from django.db import connection
 
 from distlock.models import Lock
@@ -39,10 +38,6 @@ def test_the_permissions_are_these_three() -> None:
 
 def test_there_is_no_table() -> None:
     assert Lock._meta.db_table not in connection.introspection.table_names()
-
-
-def test_the_migration_is_up_to_date() -> None:
-    call_command("makemigrations", "distlock", check=True, dry_run=True, verbosity=0)
 
 
 @pytest.mark.parametrize(

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from django.test import Client
 from kazoo.security import make_acl
+from pytest_django import Settings
 
-from distlock import zk_lock
 from distlock.admin import model_admin
 from distlock.session.registry import close_sessions
 from distlock_chaos.ports import free_ports
-from tests.admin.tools import LIST, address, keys, markup, said
+from distlock_chaos.proxy import TcpProxy
+from tests.admin.tools import LIST, address, markup, said
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand
-from tests.kit.tools import OVERRUN, PATIENCE, Tree, await_connection, within
-
-if TYPE_CHECKING:
-    from django.test import Client
-    from pytest_django import Settings
-
-    from distlock_chaos.proxy import TcpProxy
-    from distlock_chaos.server import ZooKeeper
+from tests.kit.tools import OVERRUN, Tree, await_connection, within
 
 PAGES = [LIST, f"{LIST}?_fragment=1", "detail", "confirmation"]
 
@@ -62,20 +57,6 @@ def test_a_server_that_accepts_and_never_answers(
     assert_unavailable(get(operator, page))
 
 
-@pytest.mark.deep
-def test_it_is_shown_again_when_the_server_is_back(
-    own_zookeeper: ZooKeeper, operator: Client
-) -> None:
-    (server,) = own_zookeeper.servers
-    assert get(operator, LIST).status_code == 200
-    server.kill()
-    assert_unavailable(get(operator, LIST))
-    server.start()
-    await_connection()
-    with zk_lock("key", timeout=PATIENCE):
-        assert keys(operator.get(LIST)) == ["key"]
-
-
 def test_a_namespace_that_may_not_be_listed(tree: Tree, operator: Client) -> None:
     with cleared(tree):
         tree.client.create(tree.namespace)
@@ -99,12 +80,6 @@ def test_a_node_that_may_not_be_deleted_is_not_said_to_be_broken(
         assert_unavailable(answer)
         assert "no permission" in said(answer)
         assert tree.client.exists(path)
-
-
-@pytest.mark.usefixtures("tree")
-def test_a_namespace_that_does_not_exist_is_empty(operator: Client) -> None:
-    page = operator.get(LIST)
-    assert "Nobody holds or waits for a lock." in said(page)
 
 
 @pytest.mark.parametrize("page", [LIST, "detail"], ids=["list", "detail"])

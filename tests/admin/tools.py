@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import html
 import re
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from django.contrib.admin.utils import quote
+from django.test import Client
 from django.urls import reverse
 
+from distlock.inspection.state import Contender
 from distlock.models import Lock
-
-if TYPE_CHECKING:
-    from django.test import Client
-
-    from distlock.inspection.state import Contender
 
 LIST = "/admin/distlock/lock/"
 

@@ -7,26 +7,22 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from email.message import Message
 from http.client import HTTPConnection
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from distlock_chaos.guard import GuardedProcess
-from distlock_chaos.ports import free_ports
+from distlock_chaos.server import ZooKeeper
 from tests.kit.engines import tree_at
 from tests.kit.helpers import ROOT, eventually
 from tests.kit.tools import PATIENCE, Tree
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from email.message import Message
-    from pathlib import Path
-
-    from distlock_chaos.server import ZooKeeper
 
 pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis")]
 
@@ -122,63 +118,6 @@ def server(zookeeper: ZooKeeper, tree: Tree, tmp_path: Path) -> Iterator[Server]
         yield server
         # While its session lives, whose end would remove whatever was left.
         eventually(lambda: not tree.lock_nodes(), PATIENCE, "a tree without lock nodes")
-
-
-def test_requests_for_two_keys_run_at_the_same_time(server: Server, tree: Tree) -> None:
-    both = [server.getting("/holds/one/"), server.getting("/locked/two/")]
-    for key in ("one", "two"):
-        tree.await_line(key, 1)
-    for key in ("one", "two"):
-        server.let_go(key)
-    assert [answer.result(PATIENCE)[0] for answer in both] == [200, 200]
-    tree.await_line("one", 0)
-    tree.await_line("two", 0)
-
-
-def test_requests_for_one_key_take_turns(server: Server, tree: Tree) -> None:
-    answers = []
-    for number in range(3):
-        answers.append(server.getting(f"/{'holds_sync' if number == 1 else 'holds'}/{KEY}/"))
-        tree.await_line(KEY, number + 1)
-    server.let_go(KEY)
-    tokens = [answer.result(PATIENCE)[2]["token"] for answer in answers]
-    assert tokens == sorted(tokens)
-    assert len(set(tokens)) == 3
-    tree.await_line(KEY, 0)
-
-
-@pytest.mark.parametrize("view", [*ASYNC, *SYNC])
-def test_a_node_is_labelled_with_its_request(server: Server, tree: Tree, view: str) -> None:
-    answer = server.getting(f"/{view}/{KEY}/?token=secret")
-    (name,) = tree.await_line(KEY, 1)
-    said, _ = tree.client.get(f"{tree.path(KEY)}/{name}")
-    assert json.loads(said)["label"] == f"GET /{view}/<key>/"
-    server.let_go(KEY)
-    assert answer.result(PATIENCE)[0] == 200
-    tree.await_line(KEY, 0)
-
-
-def test_a_busy_lock_is_423_and_nothing_of_the_one_refused_stays(
-    server: Server, tree: Tree
-) -> None:
-    holder = server.getting(f"/holds/{KEY}/")
-    tree.await_line(KEY, 1)
-    status, headers, _ = server.get(f"/tries/{KEY}/")
-    assert status == 423
-    assert int(headers["retry-after"]) > 0
-    tree.await_line(KEY, 1)
-    server.let_go(KEY)
-    assert holder.result(PATIENCE)[0] == 200
-    tree.await_line(KEY, 0)
-    assert server.get(f"/tries/{KEY}/")[2] == {"held": True}
-    tree.await_line(KEY, 0)
-
-
-def test_a_server_that_is_away_is_503(tmp_path: Path) -> None:
-    (port,) = free_ports(1)
-    with serving(tmp_path, HOSTS=f"127.0.0.1:{port}", CONNECT_TIMEOUT=0.3) as server:
-        for view in ("holds", "holds_sync", "tries"):
-            assert server.get(f"/{view}/{KEY}/")[0] == 503
 
 
 @pytest.mark.parametrize("view", ASYNC)

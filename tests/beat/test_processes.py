@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import signal
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from pytest_django import Settings
 
 from distlock import zk_leader
+from distlock.locks.leader import Leader
 from distlock.session.registry import close_sessions
+from distlock_chaos.guard import GuardedProcess
+from distlock_chaos.server import ZooKeeper
 from tests.beat.tools import EVERY_MOMENT, PATIENCE, Sent, beat
 from tests.kit.celery_tools import fleet
 from tests.kit.helpers import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from pytest_django import Settings
-
-    from distlock.locks.leader import Leader
-    from distlock_chaos.guard import GuardedProcess
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.services import Redis
+from tests.kit.services import Redis
 
 pytestmark = pytest.mark.deep
 

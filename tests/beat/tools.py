@@ -6,21 +6,17 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from subprocess import TimeoutExpired
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 from redis import Redis as RedisClient
 
 from distlock_chaos.guard import GuardedProcess
-from tests.kit.celery_tools import STOP_SECONDS
+from tests.kit.celery_tools import STOP_SECONDS, Fleet
 from tests.kit.helpers import ROOT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.kit.celery_tools import Fleet
 
 #: How long a test waits for what a beat must do, in seconds.
 PATIENCE = 60.0

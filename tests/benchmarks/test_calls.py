@@ -6,12 +6,9 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks import calls
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
+from distlock_chaos.server import ZooKeeper
 
 ROOT = Path(calls.__file__).resolve().parent.parent
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from pytest_django import Settings
 
 from distlock.session.registry import close_sessions
+from distlock_chaos.server import ZooKeeper
 from tests.browser.chromium import Chromium, ChromiumNotInstalled, Tab
 from tests.browser.crew import Crew
 from tests.browser.site import NAMESPACE, Site, SiteAt, Sites, chroot
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
 
 
 @pytest.fixture(scope="session")

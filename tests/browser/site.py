@@ -6,9 +6,11 @@ import json
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from pathlib import Path
+from typing import TypeAlias
 from uuid import uuid4
 
 from django.contrib.admin.utils import quote
@@ -16,11 +18,6 @@ from django.contrib.admin.utils import quote
 from distlock.keys.templates import znode_name
 from example_project.shop.runner import WebServer, environment
 from tests.kit.helpers import ROOT, raw_client
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
 
 #: Who may do what. All may open the admin.
 OPERATORS = {

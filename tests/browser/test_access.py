@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from distlock_chaos.ports import free_ports
 from tests.browser.axe import findings
-from tests.browser.site import LIST, detail
+from tests.browser.chromium import Tab
+from tests.browser.crew import Crew
+from tests.browser.site import LIST, Site, SiteAt, detail
 from tests.browser.test_deadlocks import circle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.browser.chromium import Tab
-    from tests.browser.crew import Crew
-    from tests.browser.site import Site, SiteAt
 
 pytestmark = pytest.mark.deep
 

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from distlock import LockLost, zk_lock
-from tests.browser.chromium import PATIENCE
-from tests.browser.site import detail
+from playwright.sync_api import Page
+
+from distlock import LockLost
+from tests.browser.chromium import PATIENCE, Tab
+from tests.browser.crew import Crew
+from tests.browser.site import Site, Sites, detail
 from tests.kit.helpers import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from playwright.sync_api import Page
-
-    from tests.browser.chromium import Tab
-    from tests.browser.crew import Crew
-    from tests.browser.site import Site, Sites
 
 CONFIRM = "#distlock-confirm input[type=submit]"
 CHANGE, DELETION = 2, 3
-BACKGROUND = "one => getComputedStyle(one).backgroundColor"
 
 
 def choose(tab: Tab, key: str, action: str, *, state: str = "holds") -> None:
@@ -51,42 +44,6 @@ def test_a_broken_holder_loses_the_lock_to_the_next(
     assert (name, flag) == ("breaker", DELETION)
     assert "a stuck job" in message
     tab.sees(".distlock-log", text="breaker")
-
-
-def test_a_waiter_is_removed_and_the_holder_stays(
-    site: Site, operator: Callable[..., Tab], crew: Crew, key: str
-) -> None:
-    holder, waiter = crew.hold(key, "a job"), crew.wait(key, "an unwanted job")
-    tab = operator(site, "breaker")
-    (before,) = zk_lock(key).participants()[1:]
-    choose(tab, key, "break", state="waits")
-    assert "an unwanted job" in tab.text("#distlock-who")
-    tab.click(CONFIRM)
-    tab.sees("ul.messagelist li.success", text="an unwanted job")
-    eventually(lambda: before not in zk_lock(key).participants(), PATIENCE)
-    assert holder.holds
-    assert not waiter.holds
-
-
-def test_who_is_asked_to_release_does_so(
-    site: Site, sites: Sites, operator: Callable[..., Tab], crew: Crew, key: str
-) -> None:
-    holder = crew.hold(key, "a polite job")
-    tab = operator(site, "revoker")
-    chief = operator(site)
-    choose(chief, key, "break")
-    red = chief(lambda page: page.eval_on_selector(CONFIRM, BACKGROUND))
-    choose(tab, key, "revoke")
-    assert "a polite job" in tab.text("#distlock-who")
-    assert tab(lambda page: page.eval_on_selector(CONFIRM, BACKGROUND)) != red
-    assert not holder.asked
-    tab.click(CONFIRM)
-    tab.sees("ul.messagelist li.success", text="a polite job")
-    eventually(lambda: holder.asked and not holder.holds, PATIENCE)
-    assert holder.error is None
-    tab.sees("#distlock-nothing")
-    ((name, flag, _),) = sites.log_entries(key)
-    assert (name, flag) == ("revoker", CHANGE)
 
 
 def test_a_lock_is_broken_with_the_keyboard_alone(

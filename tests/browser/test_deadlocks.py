@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING
 
 import pytest
 from kazoo.exceptions import NoNodeError
 
 from distlock.keys.templates import znode_name
-from tests.browser.site import LIST, NAMESPACE, detail
+from tests.browser.chromium import Tab
+from tests.browser.site import LIST, NAMESPACE, Site, detail
 from tests.kit.helpers import raw_client, spawn_python
 from tests.kit.losses import said, tell
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable, Iterator
-
-    from tests.browser.chromium import Tab
-    from tests.browser.site import Site
-
 
 PROCESS = """
 import json, sys

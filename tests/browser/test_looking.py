@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.site import LIST, detail
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.browser.chromium import Tab
-    from tests.browser.crew import Crew
-    from tests.browser.site import Site
+from tests.browser.chromium import Tab
+from tests.browser.crew import Crew
+from tests.browser.site import LIST, Site, detail
 
 pytestmark = pytest.mark.deep
 
@@ -49,24 +44,6 @@ def test_the_list_follows_the_locks_without_a_reload(
     tab.sees(f"{row(key)}[data-waiting='0']", text="another job")
     waiter.leave()
     tab.sees("#distlock-nothing")
-    assert tab(lambda page: page.evaluate("window.loaded")) == "once"
-
-
-def test_the_page_of_a_lock_follows_its_queue(
-    site: Site, operator: Callable[..., Tab], crew: Crew, key: str
-) -> None:
-    tab = operator(site)
-    tab.go(detail(key))
-    tab.sees("#distlock-nothing")
-    tab(lambda page: page.evaluate(REMEMBER))
-    holder = crew.hold(key, "the first")
-    crew.wait(key, "the second")
-    crew.wait(key, "the third")
-    tab.sees("tr[data-node]", count=3)
-    holder.leave()
-    tab.sees("tr[data-node]", count=2)
-    tab.sees("tr[data-state=holds]", text="the second")
-    tab.sees("tr[data-state=waits]", text="the third")
     assert tab(lambda page: page.evaluate("window.loaded")) == "once"
 
 
@@ -110,26 +87,6 @@ def test_a_node_name_is_shown_on_demand_and_stays_open(
     tab.sees_no(".distlock-path code")
     tab.click(".distlock-path summary")
     tab.sees(".distlock-path code", text="-lock-")
-
-
-def test_what_the_reader_does_is_not_disturbed(
-    site: Site, operator: Callable[..., Tab], crew: Crew, key: str
-) -> None:
-    holder = crew.hold(key, "the first")
-    tab = operator(site)
-    tab.go(detail(key))
-    tab(lambda page: page.focus("tr[data-state=holds] a[data-action=break]"))
-    focused = "document.activeElement.id"
-    before = tab(lambda page: page.evaluate(focused))
-    assert before.startswith("break-")
-    crew.wait(key, "the second")
-    tab.sees("tr[data-node]", count=2)
-    assert tab(lambda page: page.evaluate(focused)) == before
-    tab(lambda page: page.click("tr[data-state=waits] .distlock-path summary"))
-    tab(lambda page: page.mouse.move(0, 0))  # rows stay under the pointer
-    holder.leave()
-    tab.sees("tr[data-node]", count=1)
-    assert tab(lambda page: page.evaluate("document.querySelector('.distlock-path').open"))
 
 
 @pytest.mark.parametrize("width", [1280, 390])

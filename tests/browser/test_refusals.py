@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import ANY
 
 import pytest
@@ -11,21 +12,16 @@ from django.core.handlers.wsgi import WSGIHandler
 from django.core.servers.basehttp import ThreadedWSGIServer, WSGIRequestHandler
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
+from pytest_django import Settings
 
 from distlock import zk_lock
 from distlock.checks import MIDDLEWARE
 from distlock_chaos.ports import free_ports
 from tests.browser.axe import findings
+from tests.browser.chromium import Chromium, Tab
 from tests.browser.test_access import LIGHTNESS, OVERFLOW
 from tests.testproject.elsewhere import held_elsewhere
 from tests.testproject.templates import TEMPLATES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pytest_django import Settings
-
-    from tests.browser.chromium import Chromium, Tab
 
 pytestmark = pytest.mark.deep
 

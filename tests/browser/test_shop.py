@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from tests.browser.axe import findings
+from tests.browser.chromium import Chromium, Tab
+from tests.browser.crew import Crew
+from tests.browser.site import Site
 from tests.browser.test_access import LIGHTNESS, OVERFLOW
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.browser.chromium import Chromium, Tab
-    from tests.browser.crew import Crew
-    from tests.browser.site import Site
 
 CAMERA, STOCK = "/products/camera/", "stock:camera"
 TILL = "Another buyer is at the till. You are number"

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from pytest_django import Settings
 
 from distlock.checks import MIDDLEWARE
 from tests.kit.helpers import Urls
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
 
 
 @pytest.fixture(autouse=True)

@@ -8,16 +8,14 @@ from __future__ import annotations
 import socket
 import sys
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from distlock.checks import MIDDLEWARE
 from distlock.session import registry
 from tests.checks.tools import found, messages
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
 
 
 def test_right_settings_are_quiet() -> None:
@@ -93,26 +91,11 @@ def test_e007_the_embedded_server_in_production(
     assert "for development: one process, nothing on disk, no replication" in message.msg
 
 
-def test_w003_lock_nodes_that_anybody_may_delete(right: Settings) -> None:
-    right.DISTLOCK = {"default": {"TLS": {"ca": "x"}}}
-    assert found(deploy=True) == ["distlock.W003"]
-
-
-def test_w004_a_connection_that_anybody_may_read(right: Settings) -> None:
-    right.DISTLOCK = {"default": {"AUTH": [("digest", "a:b")], "ACL": "creator"}}
-    assert found(deploy=True) == ["distlock.W004"]
-
-
 def test_deployment_warnings_come_for_each_alias(right: Settings) -> None:
     right.DISTLOCK = {"default": {}, "inventory": {}}
     said = messages(deploy=True)
     assert [message.id for message in said] == ["distlock.W003", "distlock.W004"] * 2
     assert [("'inventory'" in message.msg) for message in said] == [False, False, True, True]
-
-
-def test_deployment_warnings_come_only_with_deploy(right: Settings) -> None:
-    right.DISTLOCK = {"default": {}}
-    assert found() == []
 
 
 @pytest.mark.parametrize("value", [None, [], {"default": None}])

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.db import connection, connections, transaction
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
-from django.urls import include, path
+from django.urls import URLPattern, URLResolver, include, path
 from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.decorators.csrf import csrf_exempt
+from pytest_django import Settings
 from rest_framework.decorators import action, api_view, permission_classes
+from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 from rest_framework.viewsets import ViewSet
@@ -20,11 +22,6 @@ from rest_framework.viewsets import ViewSet
 from distlock import LockInTransaction, zk_locked
 from tests.checks.tools import found, messages
 from tests.kit.helpers import Urls
-
-if TYPE_CHECKING:
-    from django.urls import URLPattern, URLResolver
-    from pytest_django import Settings
-    from rest_framework.request import Request
 
 exempt = transaction.non_atomic_requests
 

@@ -6,8 +6,9 @@ import os
 import pty
 import socket
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.auth.management import get_system_username
@@ -18,10 +19,6 @@ from tests.commands.tools import run
 from tests.inspection.tools import cleared, stand
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, Tree
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 

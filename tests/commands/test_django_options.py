@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from argparse import Namespace
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -13,10 +15,6 @@ from distlock.management.commands.distlock import Command, subcommands
 from distlock.management.output import MISCONFIGURED
 from tests.kit.helpers import ROOT
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from pathlib import Path
 
 OPTIONS: Final = (
     *("--settings", "elsewhere", "--pythonpath", "/elsewhere", "--verbosity", "3"),

@@ -7,14 +7,16 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from kazoo.security import Permissions
+from pytest_django import Settings
 
 from distlock.checks import MIDDLEWARE
-from distlock.management.subcommands.doctor import diagnose
+from distlock.management.subcommands.doctor import Finding, diagnose
 from distlock.session import server_time
 from distlock.session.registry import close_sessions, session_for
 from distlock.session.session import Session
@@ -23,15 +25,7 @@ from distlock_chaos.server import ZooKeeper
 from tests.commands.tools import run, run_json
 from tests.inspection.tools import ONLY_NOBODY, cleared
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
-    from distlock.management.subcommands.doctor import Finding
-    from tests.kit.tools import Tree
+from tests.kit.tools import PATIENCE, Tree
 
 
 def findings() -> dict[str, Finding]:
@@ -116,16 +110,6 @@ def test_no_server_that_can_be_reached_is_an_error(
     assert re.findall(r"^error +(server [^ ]+): cannot be reached", out, re.MULTILINE) == subjects
     assert errors == f"Locks do not work here: {', '.join(subjects)}.\n"
     assert caplog.messages == []
-
-
-def test_one_dead_server_of_three_is_a_warning(
-    distlock_settings: Settings, zookeeper_ensemble: ZooKeeper
-) -> None:
-    alive = zookeeper_ensemble.hosts.split(",")[:2]
-    down = f"127.0.0.1:{free_ports(1)[0]}"
-    with_options(distlock_settings, HOSTS=[*alive, down])
-    assert findings()[f"server {down}"].level == "warning"
-    assert run("doctor")[0] == 0
 
 
 def test_without_a_session_the_status_is_69(settings: Settings) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
+from pytest_django import Settings
 
 from distlock import zk_lock
 from distlock.inspection.tree import look
@@ -15,13 +15,7 @@ from distlock.session.registry import session_for
 from distlock_chaos.ports import free_ports
 from tests.commands.tools import run, run_json
 from tests.inspection.tools import cleared, stand
-from tests.kit.tools import PATIENCE, within
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from tests.kit.tools import Tree
-
+from tests.kit.tools import PATIENCE, Tree, within
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 
@@ -106,7 +100,7 @@ def test_of_a_long_line_the_first_are_shown(tree: Tree, monkeypatch: pytest.Monk
         assert "and 2 more" in run("show", "key")[1]
 
 
-@pytest.mark.parametrize("command", [["list"], ["show", "key"], ["revoke", "key"]])
+@pytest.mark.parametrize("command", [["list"], ["show", "key"], ["revoke", "key"], ["sweep"]])
 def test_without_zookeeper_the_status_is_69(settings: Settings, command: list[str]) -> None:
     hosts = f"127.0.0.1:{free_ports(1)[0]}"
     settings.DISTLOCK = {"default": {"HOSTS": hosts, "CONNECT_TIMEOUT": 0.2}}
@@ -116,7 +110,7 @@ def test_without_zookeeper_the_status_is_69(settings: Settings, command: list[st
     assert hosts in errors
 
 
-@pytest.mark.parametrize("command", [["list"], ["show", "key"], ["break", "key", "-y"]])
+@pytest.mark.parametrize("command", [["list"], ["show", "key"], ["break", "key", "-y"], ["sweep"]])
 def test_wrong_settings_have_status_78(command: list[str]) -> None:
     status, _, errors = run(*command, "--using", "elsewhere")
     assert status == 78

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from pytest_django import Settings
 
 from distlock import zk_lease
+from distlock_chaos.server import ZooKeeper
 from tests.commands.tools import run
 from tests.kit.celery_tools import Fleet, fleet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.services import Redis
+from tests.kit.services import Redis
 
 TASK = "tests.testproject.locked_tasks.once"
 

@@ -7,31 +7,25 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest.mock import Mock
 
 import pytest
 from django.core.management import CommandError, call_command
 
-from distlock import Hold, LockLost, zk_lock
-from distlock.management.subcommands.run import _to_its_end
-from distlock.management.watchdog import WatchedCommand
+from distlock import zk_lock
 from distlock_chaos.ports import free_ports
+from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import alive, eventually, spawn_python
 from tests.kit.losses import said, tell
 from tests.kit.tools import PATIENCE, Tree
 
 if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from distlock_chaos.proxy import TcpProxy
-    from distlock_chaos.server import ZooKeeper
-
     Run = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
     Outcome = Callable[..., tuple[int, str, str]]
 
@@ -135,19 +129,6 @@ def test_arguments_streams_and_environment_are_the_commands(run: Run, tree: Tree
     assert errors == "--lock x y -- --settings=none -h\n"
     assert process.returncode == 0
     tree.await_line(KEY, 0)
-
-
-def test_two_dashes_may_be_left_out(outcome: Outcome) -> None:
-    assert outcome(*LOCK, "echo", "-n", "--timeout", "x") == (0, "--timeout x", "")
-
-
-def test_commands_of_many_hosts_run_one_at_a_time(run: Run, tmp_path: Path) -> None:
-    witness = f"mkdir {tmp_path}/w || exit 9; echo $DISTLOCK_TOKEN; sleep 0.1; rmdir {tmp_path}/w"
-    with ExitStack() as stack:
-        processes = [stack.enter_context(run(*LOCK, "--", "sh", "-c", witness)) for _ in range(4)]
-        said_by_all = [process.communicate(timeout=4 * PATIENCE) for process in processes]
-    assert [process.returncode for process in processes] == [0] * 4, said_by_all
-    assert len({out for out, _ in said_by_all}) == 4
 
 
 def test_the_lock_is_the_ordinary_lock_of_its_key(run: Run, tree: Tree) -> None:
@@ -321,35 +302,6 @@ def test_the_command_is_ended_when_the_lock_is_broken(run: Run, tree: Tree) -> N
         errors = errors_of(process)
         assert process.returncode == 75
     assert f"distlock run: the lock {KEY!r} is lost, or about to be; SIGTERM." in errors
-
-
-def test_who_ignores_sigterm_is_killed_when_the_lock_is_lost(run: Run, tree: Tree) -> None:
-    with run(*LOCK, "--", *obedient, session_timeout=4) as process:
-        pid = int(said(process))
-        (node,) = tree.line(KEY)
-        tree.client.delete(f"{tree.path(KEY)}/{node}")
-        assert said(process) == "SIGTERM"
-        errors = errors_of(process)
-        assert process.returncode == 75
-        assert not alive(pid)
-    assert "has not ended in time; SIGKILL." in errors
-
-
-def test_the_command_may_run_for_as_long_as_the_hold_is_proven_and_no_longer() -> None:
-    command = Mock(spec=WatchedCommand, running=True, status=None)
-    hold = Mock(spec=Hold, key=KEY)
-    moments = [5000.0, 1100.0, 900.0, 800.0, 4000.0]
-
-    def valid_for() -> float:
-        moment = moments.pop(0)
-        command.running = bool(moments)
-        return moment
-
-    hold.valid_for.side_effect = valid_for
-    with pytest.raises(LockLost):
-        _to_its_end(command, hold, [], grace=3600, spare=1000.0, say=Mock())
-    command.send.assert_called_once_with(signal.SIGTERM)
-    assert [call.args for call in command.feed.call_args_list] == [(5000.0,), (1100.0,), (4000.0,)]
 
 
 @pytest.mark.engines("zookeeper")

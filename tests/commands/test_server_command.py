@@ -5,9 +5,10 @@ import re
 import signal
 import socket
 import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -15,10 +16,7 @@ from django.core.management import CommandError, call_command
 from distlock.management.subcommands import server
 from distlock_chaos import install
 from distlock_chaos.ports import PortInUse, free_ports, require_free
-from tests.kit.helpers import alive, eventually, raw_client, spawn_python
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.kit.helpers import alive, raw_client, spawn_python
 
 CODE = """
 import sys
@@ -95,15 +93,6 @@ def test_three_nodes_on_the_asked_ports_with_named_data(tmp_path: Path) -> None:
     assert (tmp_path / "node-3/data/version-2").is_dir()
 
 
-def test_its_servers_end_when_it_is_killed() -> None:
-    with running("--port", "0") as (process, _, folder):
-        pids = servers_of(folder)
-        process.kill()
-        process.wait()
-        eventually(lambda: not any(alive(pid) for pid in pids))
-        eventually(lambda: not folder.exists())
-
-
 def test_a_server_that_dies_ends_the_command_with_an_error() -> None:
     with running("--port", "0") as (process, _, folder):
         (pid,) = servers_of(folder)
@@ -111,13 +100,6 @@ def test_a_server_that_dies_ends_the_command_with_an_error() -> None:
         _, errors = process.communicate(timeout=30)
         assert process.returncode == 1
         assert "CommandError: ZooKeeper ended by itself" in errors
-
-
-def test_a_port_in_use_is_an_error_that_names_it() -> None:
-    with socket.create_server(("127.0.0.1", *free_ports(1))) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(CommandError, match=f"Port {port} of 127.0.0.1 cannot be used"):
-            call_command("distlock", "server", port=port)
 
 
 def test_several_nodes_without_java_are_an_error_that_says_what_to_type(
@@ -154,15 +136,6 @@ def test_the_embedded_server_runs(
             process.send_signal(number)
             rest, errors = process.communicate(timeout=30)
         assert (process.returncode, rest, errors) == (0, "", "")
-
-
-@pytest.mark.parametrize("home", ["JAVA_HOME", "ZOOKEEPER_HOME"])
-def test_a_wrong_home_is_an_error(
-    home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(home, str(tmp_path))
-    with pytest.raises(CommandError, match=f"Correct {home} or unset it"):
-        call_command("distlock", "server", port=0)
 
 
 @pytest.mark.parametrize("asked", [{"nodes": 3}, {"data_dir": "/srv/zookeeper"}])

@@ -6,20 +6,16 @@ Each process takes a lock, says so, and waits for the signal.
 from __future__ import annotations
 
 import signal
+import subprocess
 import threading
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
 from distlock import release_on_sigterm
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually, spawn_python
-
-if TYPE_CHECKING:
-    import subprocess
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.tools import Tree
+from tests.kit.tools import Tree
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import spawn_python
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.deep
 

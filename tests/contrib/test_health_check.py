@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.test import AsyncRequestFactory
 from health_check.views import HealthCheckView
+from pytest_django import Settings
 
 from distlock_chaos.ports import free_ports
+from distlock_chaos.proxy import TcpProxy
 from tests.kit.tools import PATIENCE, await_connection
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from distlock_chaos.proxy import TcpProxy
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 

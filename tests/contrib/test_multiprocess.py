@@ -7,23 +7,19 @@ import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from distlock_chaos.guard import GuardedProcess
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import ROOT, eventually
 from tests.kit.tools import PATIENCE
 from tests.servers.site import STOP_SECONDS, WebServer, end
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from distlock_chaos.server import ZooKeeper
 
 pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis")]
 

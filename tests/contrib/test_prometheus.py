@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -19,14 +19,10 @@ from distlock import (
 )
 from distlock.contrib.prometheus import Metrics
 from distlock.session.registry import session_for
+from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import ROOT, eventually
 from tests.kit.tools import PATIENCE, MakeOwner, expire
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distlock_chaos.proxy import TcpProxy
-    from distlock_chaos.server import ZooKeeper
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 

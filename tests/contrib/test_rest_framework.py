@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
 from django.db import connection
 from django.test import Client
 from django.urls import path
+from pytest_django import Settings
 from rest_framework.decorators import api_view, renderer_classes
 from rest_framework.exceptions import NotFound
 from rest_framework.renderers import BaseRenderer, JSONRenderer
+from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from distlock import LockBusy, LockLost, LockUnavailable, zk_locked
 from distlock_chaos.ports import free_ports
 from tests.testproject.elsewhere import held_elsewhere
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-    from rest_framework.request import Request
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 

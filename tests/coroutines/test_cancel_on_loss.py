@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.http import HttpRequest, HttpResponse
@@ -16,6 +17,7 @@ from django.utils.decorators import method_decorator
 from django.views import View
 
 from distlock import (
+    Hold,
     LockLost,
     zk_leader,
     zk_lock,
@@ -27,13 +29,8 @@ from distlock import (
 )
 from distlock.locks import cancellation
 from distlock.session.registry import session_for
-from tests.kit.tools import PATIENCE, Tree, expire, forgets_all
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distlock import Hold
-    from distlock_chaos.server import ZooKeeper
+from distlock_chaos.server import ZooKeeper
+from tests.kit.tools import PATIENCE, expire, forgets_all
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 
@@ -237,16 +234,6 @@ def test_a_loss_at_the_end_of_the_block_cancels_nothing_after_it() -> None:
     asyncio.run(main())
 
 
-def test_a_decorated_coroutine_is_cancelled() -> None:
-    @zk_locked("<name>", cancel_on_loss=True, max_hold=LIMIT)
-    async def work(name: str) -> None:
-        assert name == KEY
-        await asyncio.sleep(PATIENCE)
-
-    with pytest.raises(LockLost):
-        asyncio.run(work(KEY))
-
-
 # --- where there is nothing to cancel ------------------------------------------------------------
 
 
@@ -285,15 +272,3 @@ def test_the_dispatch_of_an_async_class_view_is_cancelled() -> None:
 
     with pytest.raises(LockLost):
         asyncio.run(main())
-
-
-def test_a_lock_that_is_lost_does_not_stay_held(tree: Tree) -> None:
-    async def main() -> None:
-        with pytest.raises(LockLost):
-            async with zk_lock(KEY, cancel_on_loss=True, max_hold=LIMIT):
-                await asyncio.sleep(PATIENCE)
-        async with zk_lock(KEY, using="other", timeout=PATIENCE):
-            pass
-
-    asyncio.run(main())
-    tree.await_line(KEY, 0)

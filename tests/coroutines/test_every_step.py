@@ -7,6 +7,7 @@ tests/deadline/test_every_step.py, whose technique it is, tests/rwlock and tests
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -26,13 +27,9 @@ from distlock.locks.leader import PREFIX
 from tests.coroutines.tools import await_empty
 from tests.deadline.test_every_step import KEY, cancel_everywhere
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, await_connection
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tests.kit.tools import MakeOwner, Tree
-
     Call = Callable[[], Awaitable[None]]
 
 pytestmark = pytest.mark.deep

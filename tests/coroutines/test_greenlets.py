@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import spawn_python
-from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.tools import Tree
+from tests.kit.tools import PATIENCE, Tree
 
 CROWD = """
 from gevent import monkey; monkey.patch_all()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -15,11 +15,7 @@ from asgiref.sync import sync_to_async
 from distlock import LockBusy, zk_lock
 from distlock.session.registry import close_sessions
 from tests.kit.helpers import logged
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
-
-    from tests.kit.tools import Tree
+from tests.kit.tools import Tree
 
 KEY = "key"
 SAID = "has ended and left the lock 'key' held"

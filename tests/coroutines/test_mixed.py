@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,11 +19,7 @@ from distlock import (
     zk_semaphore,
     zk_semaphore_mutex,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine
-
-    from tests.kit.tools import Tree
+from tests.kit.tools import Tree
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from tests.kit.tools import Tree
+from tests.kit.tools import PATIENCE, Tree
 
 
 def await_empty(tree: Tree, path: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -10,9 +10,6 @@ from distlock.engine import deadline
 from distlock.engine.zookeeper import connection
 from distlock.session import requests as session_requests
 from distlock.session import session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @pytest.fixture
@@ -24,17 +21,6 @@ def shift_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         nonlocal shift
         shift += seconds
 
-    _replace_clock(monkeypatch, lambda: real() + shift)
-    return jump
-
-
-@pytest.fixture
-def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lease's clock stands still, so that what is left of a lease can be told to the bit."""
-    now = deadline.now()
-    _replace_clock(monkeypatch, lambda: now)
-
-
-def _replace_clock(monkeypatch: pytest.MonkeyPatch, now: Callable[[], float]) -> None:
     for module in (connection, deadline, session_requests, session):
-        monkeypatch.setattr(module, "now", now)
+        monkeypatch.setattr(module, "now", lambda: real() + shift)
+    return jump

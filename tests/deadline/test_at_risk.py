@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 
@@ -21,16 +23,11 @@ from distlock import (
     zk_semaphore_mutex,
 )
 from distlock.session.registry import session_for
+from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually
+from tests.kit.losses import SetOptions
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, await_connection
 from tests.mutex.test_signals_and_looking import received
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from distlock_chaos.proxy import TcpProxy
-    from tests.kit.losses import SetOptions
 
 KEY = "key"
 CHANGES = (lock_at_risk, lock_safe, lock_lost, lock_released)

@@ -12,9 +12,11 @@ import dis
 import itertools
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import CodeType
+from typing import Any
 
 import pytest
 
@@ -35,14 +37,8 @@ from tests.deadline.test_every_step import (
     reentrant_blocks,
 )
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, await_connection
+from tests.kit.tools import PATIENCE, Tree, await_connection
 from tests.rwlock.test_every_step import read_inside_write
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import CodeType
-
-    from tests.kit.tools import Tree
 
 HEADS = {kind.__exit__.__code__ for kind in (Mutex, MultiLock, Permits)}
 

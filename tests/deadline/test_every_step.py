@@ -22,10 +22,12 @@ import itertools
 import linecache
 import sys
 import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -37,11 +39,6 @@ from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.losses import beneficiaries
 from tests.kit.tools import PATIENCE, Owner, Tree, await_connection, forgets_all
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Generator
-    from types import FrameType
-
 
 KEY = "key"
 PACKAGE = str(Path(distlock.__file__).parent)

@@ -6,7 +6,7 @@ Session and lease are checked again before acquire returns, and before COMMIT.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -19,11 +19,9 @@ from distlock.contenders.waiting import Attempt
 from distlock.owner.owner import current
 from distlock.queue.machine import Machine
 from distlock.session.registry import session_for
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, expire, forgets_all
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
 
 KEY = "key"
 T = 4.0

@@ -6,9 +6,8 @@ when the session began (`ZooKeeperServer.processConnectRequest`, `DataTree.sessi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from pytest_django import Settings
 
 from distlock import LockLost, zk_lock
 from distlock.session.registry import close_sessions
@@ -18,9 +17,6 @@ from distlock_chaos.site import change
 from tests.kit.helpers import eventually
 from tests.kit.losses import Loss, noted
 from tests.kit.tools import PATIENCE, MakeOwner, await_connection
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
 
 KEY = "key"
 

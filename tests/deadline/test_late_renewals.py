@@ -8,23 +8,18 @@ from __future__ import annotations
 
 import json
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
+from pytest_django import Settings
 
 from distlock import zk_lock
 from distlock.session.registry import close_sessions
+from distlock_chaos.server import Server, ZooKeeper
 from tests.kit.helpers import spawn_python
 from tests.kit.losses import noted, pass_time, said
 from tests.kit.tools import PATIENCE, MakeOwner, await_connection
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
-    from distlock_chaos.server import Server, ZooKeeper
 
 pytestmark = pytest.mark.deep
 

@@ -8,30 +8,25 @@ which packets between servers are dropped.
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from kazoo.client import KazooClient
+from pytest_django import Settings
 
-from distlock import LockLost, LockUnavailable, zk_lock
+from distlock import LockLost, zk_lock
 from distlock.contenders.contender import QueuedContender
 from distlock.session.registry import close_sessions
 from distlock_chaos import network
-from distlock_chaos.server import ZooKeeper
+from distlock_chaos.server import Server, ZooKeeper
 from tests.kit.engines import first_then_deep
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.losses import AHEAD_OF_RIVAL, Loss, noted, pass_time
-from tests.kit.tools import OVERRUN, PATIENCE, MakeOwner, Tree, await_connection, within
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from kazoo.client import KazooClient
-    from pytest_django import Settings
-
-    from distlock_chaos.server import Server
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, within
 
 KEY = "key"
 T = 6.0
@@ -85,45 +80,6 @@ def test_a_holder_on_a_cut_off_follower_loses_its_hold_before_the_rival_has_it(
                 assert answers(onlooker, hold.path)
         assert taken_at - loss.at > AHEAD_OF_RIVAL
         rival.now(rivals.release)
-
-
-@pytest.mark.deep
-def test_a_waiter_on_a_cut_off_follower_is_not_granted_there(
-    partitionable: ZooKeeper, settings: Settings, make_owner: MakeOwner
-) -> None:
-    waiter, holders = make_owner(), zk_lock(KEY, using="other")
-    follower, *_ = partitionable.followers()
-    namespace = connect_to(settings, default=follower, other=partitionable.leader())
-    with raw_client(partitionable.leader().address) as onlooker:
-        tree = Tree(onlooker, namespace)
-        holders.acquire()
-        with within(T + OVERRUN):
-            granted = waiter.submit(zk_lock(KEY).acquire, timeout=T)
-            tree.await_line(KEY, 2)
-            with network.isolated(follower):
-                holders.release()
-                with pytest.raises(LockUnavailable):
-                    granted.result(PATIENCE)
-        tree.await_line(KEY, 0)
-
-
-@pytest.mark.deep
-def test_verify_does_not_believe_a_cut_off_follower(
-    partitionable: ZooKeeper, settings: Settings, make_owner: MakeOwner
-) -> None:
-    follower, *_ = partitionable.followers()
-    namespace = connect_to(settings, default=follower)
-    owner, lock = make_owner(), zk_lock(KEY)
-    with raw_client(partitionable.leader().address) as operator:
-        hold = owner.now(lock.__enter__)
-        hold.verify(timeout=PATIENCE)
-        with network.isolated(follower):
-            operator.delete(hold.path)
-            with pytest.raises(LockUnavailable):
-                hold.verify(timeout=T / 6)
-        with suppress(LockLost):  # by now it may know
-            owner.now(lock.release)
-        Tree(operator, namespace).await_line(KEY, 0)
 
 
 @pytest.mark.parametrize("strict", first_then_deep([False, True]))

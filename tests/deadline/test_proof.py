@@ -5,7 +5,8 @@ A deposed leader answers a `sync`; that it answers no write is in `test_partitio
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from kazoo.exceptions import (
@@ -21,12 +22,8 @@ from distlock.engine.zookeeper.client import Client
 from distlock.session.registry import session_for
 from distlock.session.session import Session
 from tests.kit.helpers import eventually
+from tests.kit.losses import SetOptions
 from tests.kit.tools import PATIENCE, await_connection, inside
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.kit.losses import SetOptions
 
 KEY = "key"
 T = 20.0  # heartbeats do not come between what happens here

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from distlock import zk_lock
 from distlock.locks.deadlocks import DeadlockDetector
 from tests.deadlock.tools import AFTER, Other, notices
 from tests.inspection.tools import cleared
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
-    from tests.kit.losses import SetOptions
-    from tests.kit.tools import MakeOwner, Owner, Tree
+from tests.kit.losses import SetOptions
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree
 
 
 @pytest.fixture

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.http import HttpRequest, HttpResponse
+from django.test import RequestFactory
+from pytest_django import Settings
 
 from distlock import DeadlockDetected
 from distlock.keys.znodes import Participant
 from distlock.middleware import DistlockMiddleware
 from distlock.responses import is_refused
-
-if TYPE_CHECKING:
-    from django.test import RequestFactory
-    from pytest_django import Settings
 
 ONE = Participant(path="/x/lock-0000000001", sequence=1, token=7, session_id=5)
 IN_A_CIRCLE = DeadlockDetected("secret", cycle=(ONE, ONE), retry_after=7.0, using="stock")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import copy
+import json
 import threading
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -19,14 +20,12 @@ from distlock import (
     zk_semaphore,
     zk_semaphore_mutex,
 )
-from tests.deadlock.tools import AFTER, await_notices, given_way, notices, tie, wait
-from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE
+from distlock_chaos.server import ZooKeeper
+from tests.deadlock.tools import AFTER, given_way, notices, tie, wait
+from tests.kit.helpers import eventually, spawn_python
+from tests.kit.losses import SetOptions, said, tell
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree
 from tests.mutex.test_signals_and_looking import received
-
-if TYPE_CHECKING:
-    from tests.kit.losses import SetOptions
-    from tests.kit.tools import MakeOwner, Owner, Tree
 
 
 def hand_over(held: Any, giver: Owner, wanted: Any, receiver: Owner, got: Any) -> None:
@@ -49,22 +48,6 @@ def test_of_two_who_wait_for_each_other_the_later_one_gives_way(
     assert not second.now(lambda: a.held)
     hand_over(b, second, b, first, waits[0])
     assert (error.key, error.using, error.retry_after) == ("a", "default", 1.0)
-    first.now(a.release)
-
-
-def test_the_error_names_the_circle_in_words_and_by_its_participants(
-    tree_of_waits: Tree, make_owner: MakeOwner
-) -> None:
-    a, b = zk_lock("a"), zk_lock("b")
-    first, second = make_owner(), make_owner()
-    names = {owner.now(threading.current_thread).name for owner in (first, second)}
-    waits = tie(tree_of_waits, [first, second], [a, b], [b, a])
-    error = given_way(waits[1])
-    for words in ("waits for 'a', held by", "waits for 'b', held by", "zk_multilock()"):
-        assert words in str(error)
-    assert {one.worker for one in error.cycle} == names
-    assert copy.copy(error).cycle == error.cycle
-    hand_over(b, second, b, first, waits[0])
     first.now(a.release)
 
 
@@ -139,23 +122,6 @@ def test_tasks_are_owners_too() -> None:
         return ended
 
     assert sorted(asyncio.run(main())) == ["gave way", "had both", "had both"]
-
-
-def test_a_task_that_is_cancelled_takes_its_notice_down(tree_of_waits: Tree) -> None:
-    async def main() -> None:
-        async with zk_lock("b", timeout=PATIENCE):
-            waits = asyncio.create_task(take())
-            await asyncio.to_thread(await_notices, tree_of_waits, 1)
-            waits.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waits
-            await asyncio.to_thread(await_notices, tree_of_waits, 0)
-
-    async def take() -> None:
-        async with zk_lock("a", timeout=PATIENCE), zk_lock("b", timeout=None):
-            pytest.fail("it is held")
-
-    asyncio.run(main())
 
 
 # --- other recipes -------------------------------------------------------------------------------
@@ -275,3 +241,54 @@ def test_a_semaphore_may_be_released_by_anybody(
     first.now(b.release)
     first.now(a.release)
     assert not notices(tree_of_waits)
+
+
+# --- real processes ------------------------------------------------------------------------------
+
+
+LOOKS_AFTER = 2
+
+PROCESS = """
+import json, sys
+from tests.kit.tools import set_up
+from tests.kit.stopwatch import Stopwatch
+hosts, namespace, after, held, wanted = sys.argv[1:]
+set_up(hosts, namespace, SESSION_TIMEOUT=20, CONNECT_TIMEOUT=20, DEADLOCK_AFTER=float(after))
+from distlock import DeadlockDetected, zk_lock
+with zk_lock(held):
+    print("holds", flush=True)
+    sys.stdin.readline()
+    with Stopwatch() as watch:
+        try:
+            zk_lock(wanted, timeout=60).acquire()
+            outcome = "has both"
+        except DeadlockDetected as error:
+            outcome = [str(error), *[one.pid for one in error.cycle]]
+    print(json.dumps([outcome, watch.taken]), flush=True)
+    if outcome == "has both":
+        zk_lock(wanted).release()
+sys.stdin.readline()
+"""
+
+
+def test_three_processes_get_out_of_it_in_time(tree_of_waits: Tree, zookeeper: ZooKeeper) -> None:
+    keys = ["a", "b", "c"]
+    where = (zookeeper.hosts, tree_of_waits.namespace, str(LOOKS_AFTER))
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(spawn_python(PROCESS, *where, key, keys[place - 2]))
+            for place, key in enumerate(keys)
+        ]
+        for process in processes:
+            assert said(process) == "holds"
+        for process, wanted in zip(processes, "bca", strict=True):
+            tell(process)
+            tree_of_waits.await_line(wanted, 2)
+        (words, *pids), taken = json.loads(said(processes[2]))
+        assert "waits for 'a', held by" in words
+        assert sorted(pids) == sorted(process.pid for process in processes)
+        assert taken <= LOOKS_AFTER + 1  # since it closed the circle, which is the promise
+        assert [json.loads(said(process))[0] for process in processes[:2]] == ["has both"] * 2
+        for process in processes:
+            tell(process)
+            assert process.wait(20) == 0

@@ -5,9 +5,10 @@ The other one in the circle is made by hand here: nodes that say that they are i
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -17,19 +18,12 @@ from distlock.contenders import waiting
 from distlock.locks import deadlocks
 from distlock.locks.deadlocks import WAITS, DeadlockDetector, _Notice
 from distlock.owner.owner import current
+from distlock_chaos.proxy import TcpProxy
 from tests.deadlock.tools import AFTER, Other, await_notices, given_way, notices, tie, wait
 from tests.inspection.tools import cleared, stand
 from tests.kit.helpers import eventually
-from tests.kit.losses import pass_time
-from tests.kit.tools import PATIENCE, await_connection
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from concurrent.futures import Future
-
-    from distlock_chaos.proxy import TcpProxy
-    from tests.kit.losses import SetOptions
-    from tests.kit.tools import MakeOwner, Owner, Tree
+from tests.kit.losses import SetOptions, pass_time
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree
 
 
 def after_the_first_look(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[Any]:
@@ -64,15 +58,6 @@ def goes_on(other: Other, owner: Owner, waits: Future[bool], looks: list[Any]) -
 
 
 # --- what is one, and what is none ---------------------------------------------------------------
-
-
-def test_the_other_one_waits_and_says_so(other: Other, owner: Owner, looks: list[Any]) -> None:
-    other.wait()
-    other.notify()
-    error = given_way(wait(other.tree, owner, zk_lock("b")))
-    assert error.cycle[0].path != error.cycle[1].path
-    assert [look is not None for look in looks] == [True, True]
-    other.tree.await_line("b", 1)
 
 
 def test_the_other_one_came_last_and_cannot_look(
@@ -314,23 +299,6 @@ def test_a_look_that_takes_too_long_is_given_up(
     assert not looks
     monkeypatch.undo()
     given_way(waits)
-
-
-def test_no_thread_is_started_and_none_is_left(tree_of_waits: Tree, make_owner: MakeOwner) -> None:
-    await_connection()
-    a, b = zk_lock("a"), zk_lock("b")
-    first, second = make_owner(), make_owner()
-    for owner in (first, second):  # starts the heartbeat's, too
-        owner.now(zk_lock("c").acquire)
-        owner.now(zk_lock("c").release)
-    before = set(threading.enumerate())
-    waits = tie(tree_of_waits, [first, second], [a, b], [b, a])
-    given_way(waits[1])
-    assert set(threading.enumerate()) <= before
-    second.now(b.release)
-    assert waits[0].result(PATIENCE)
-    first.now(b.release)
-    first.now(a.release)
 
 
 def test_an_outage_during_the_look_is_none_of_the_waiters_business(  # noqa: PLR0917 - fixtures

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,14 +11,9 @@ from distlock import zk_lock
 from distlock.locks import deadlocks
 from distlock.locks.deadlocks import WAITS, DeadlockDetector
 from distlock.session.session import Session
-from tests.deadlock.tools import AFTER, await_notices, wait
-from tests.kit.losses import pass_time
-from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from tests.deadlock.tools import Other
-    from tests.kit.losses import SetOptions
-    from tests.kit.tools import MakeOwner, Owner, Tree
+from tests.deadlock.tools import AFTER, Other, await_notices, wait
+from tests.kit.losses import SetOptions, pass_time
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree
 
 
 @pytest.fixture
@@ -116,22 +111,4 @@ def test_it_can_be_switched_off(
     assert waits.result(PATIENCE)
     assert not detectors
     second.now(a.release)
-    second.now(b.release)
-
-
-def test_with_one_who_does_not_look_a_circle_ends_by_a_timeout(
-    tree_of_waits: Tree, make_owner: MakeOwner, options: SetOptions, looks: list[Any]
-) -> None:
-    options("other", DEADLOCK_AFTER=None)
-    a, b = zk_lock("a"), zk_lock("b")
-    first, second = make_owner(), make_owner()
-    assert first.now(a.acquire)
-    assert second.now(b.acquire)
-    never = wait(tree_of_waits, second, zk_lock("a", using="other"))
-    assert first.now(b.acquire, timeout=4 * AFTER) is False
-    assert looks
-    assert not any(looks)
-    first.now(a.release)
-    assert never.result(PATIENCE)
-    second.now(zk_lock("a", using="other").release)
     second.now(b.release)

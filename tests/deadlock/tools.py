@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 import pytest
 
-from distlock import DeadlockDetected
+from distlock import DeadlockDetected, Mutex
 from distlock.locks.deadlocks import WAITS
 from tests.inspection.tools import stand
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from concurrent.futures import Future
-
-    from distlock import Mutex
-    from tests.kit.tools import Owner, Tree
+from tests.kit.tools import PATIENCE, Owner, Tree
 
 #: `DEADLOCK_AFTER` of most tests, in seconds.
 AFTER = 0.4

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from distlock import zk_lock, zk_locked
 from tests.testproject.elsewhere import held_elsewhere
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
 
 PACKAGE = "django.tasks" if find_spec("django.tasks") else "django_tasks"
 task: Any = import_module(PACKAGE).task

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import pytest
 from asgiref.sync import iscoroutinefunction
 
 from distlock import zk_lock, zk_locked
+from tests.kit.helpers import eventually
 from tests.testproject.elsewhere import in_line
 
 pytestmark = pytest.mark.usefixtures("distlock_settings")
@@ -60,23 +63,6 @@ def test_a_function_holds_the_lock_that_its_template_names_and_releases_it() -> 
     assert deduct("42") == (True, False)
     assert not holds("stock:42")
     assert in_line("stock:42") == 0
-
-
-@pytest.mark.parametrize("call", [lambda f: f("42"), lambda f: f(sku="42"), lambda f: f()])
-def test_arguments_count_however_they_are_passed(call: Any) -> None:
-    @zk_locked("stock:<sku>")
-    def deduct(sku: str = "42") -> bool:
-        return holds(f"stock:{sku}")
-
-    assert call(deduct)
-
-
-def test_an_argument_caught_by_kwargs_fills_the_template() -> None:
-    @zk_locked("stock:<sku>")
-    def deduct(**kwargs: str) -> bool:
-        return holds(f"stock:{kwargs['sku']}")
-
-    assert deduct(sku="42")
 
 
 def test_two_instances_have_two_locks() -> None:
@@ -185,3 +171,45 @@ def test_wrong_arguments_raise_the_type_error_of_the_call_and_lock_nothing() -> 
     with pytest.raises(TypeError, match="sku"):
         deduct()  # type: ignore[call-arg]
     assert in_line("stock:42") == 0
+
+
+# --- one function called by many -----------------------------------------------------------------
+
+
+# ruff: noqa: ARG001 - the views and functions here are called for their locks
+
+
+def test_a_nested_call_on_the_same_key_enters_again() -> None:
+    @zk_locked("stock:<sku>", timeout=0)
+    def inner(sku: str) -> int:
+        return in_line(f"stock:{sku}")
+
+    @zk_locked("<kind>:<sku>", timeout=0)
+    def outer(kind: str, sku: str) -> tuple[int, bool]:
+        return inner(sku), zk_lock(f"stock:{sku}").held
+
+    assert outer("stock", "42") == (1, True)
+    assert in_line("stock:42") == 0
+
+
+def test_the_first_to_leave_releases_its_own_lock_and_not_that_of_another_call() -> None:
+    inside = {sku: Event() for sku in ("1", "2")}
+    leave = {sku: Event() for sku in ("1", "2")}
+
+    @zk_locked("stock:<sku>")
+    def deduct(sku: str) -> None:
+        inside[sku].set()
+        assert leave[sku].wait(10)
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(deduct, "1")
+        assert inside["1"].wait(10)
+        second = pool.submit(deduct, "2")
+        assert inside["2"].wait(10)
+        leave["1"].set()
+        first.result(10)
+        eventually(lambda: in_line("stock:1") == 0)
+        assert in_line("stock:2") == 1
+        leave["2"].set()
+        second.result(10)
+    eventually(lambda: in_line("stock:2") == 0)

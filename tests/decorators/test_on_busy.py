@@ -5,23 +5,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from threading import Event
+from typing import Any
 
 import pytest
 from django.http import HttpRequest, HttpResponse
+from django.test import RequestFactory
+from pytest_django import Settings
 
 from distlock import LockBusy, zk_lock, zk_locked
 from tests.kit.helpers import eventually
-from tests.kit.stopwatch import Stopwatch
 from tests.testproject.elsewhere import held_elsewhere, in_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from threading import Event
-
-    from django.test import RequestFactory
-    from pytest_django import Settings
 
 pytestmark = pytest.mark.usefixtures("distlock_settings")
 
@@ -129,14 +125,6 @@ def test_wait_is_served_once_the_lock_is_free(busy: Event, options: dict[str, An
         eventually(lambda: in_line("stock:42") == 2)
         busy.set()
         assert waiting.result(10) == "sold 42"
-
-
-@pytest.mark.usefixtures("busy")
-def test_wait_with_a_timeout_raises_at_its_end() -> None:
-    with Stopwatch() as watch, pytest.raises(LockBusy) as raised:
-        locked("wait", timeout=0.3)("42")
-    assert 0.3 <= raised.value.waited <= watch.elapsed
-    assert watch.taken < 2
 
 
 @pytest.mark.parametrize("on_busy", ["Skip", "ignore", 423, True])

@@ -9,27 +9,23 @@ keyword arguments. Requests go through Django's own handler, as in production.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
-from django.test import AsyncClient
+from django.test import AsyncClient, Client
 from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.decorators.cache import never_cache
 from django.views.generic import TemplateView
+from pytest_django import Settings
 
 from distlock import zk_lock, zk_locked
 from tests.kit.helpers import eventually
 from tests.testproject.elsewhere import held_elsewhere, in_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from django.test import Client
-    from pytest_django import Settings
 
 
 def answer(sku: str, *others: str) -> HttpResponse:

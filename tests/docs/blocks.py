@@ -6,14 +6,12 @@ import ast
 import asyncio
 import inspect
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.kit.helpers import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()

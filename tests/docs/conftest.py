@@ -5,14 +5,17 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
 from celery import _state
 from celery.beat import Scheduler
+from django.dispatch import Signal
 from django.test.utils import isolate_apps
+from pytest_django import Settings
 
 import distlock
 from distlock.celery import task_refused
@@ -21,12 +24,6 @@ from example_project.shop import models
 from tests.docs.names import Names, given
 from tests.docs.running import drop_tables
 from tests.kit.helpers import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from django.dispatch import Signal
-    from pytest_django import Settings
 
 #: What the examples import, and what the reader has written or installed.
 MODULES: dict[str, dict[str, Any]] = {

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db import connection
 
 from distlock import FencedModel
 from tests.docs.blocks import python_blocks
-
-if TYPE_CHECKING:
-    from tests.docs.names import Names
+from tests.docs.names import Names
 
 
 def run_page(page: str, names: Names) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from threading import Thread
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,11 +14,9 @@ from distlock import zk_lock
 from distlock.testing import hold
 from docs.site import api
 from tests.docs.blocks import PAGES, python_blocks
+from tests.docs.names import Names
 from tests.docs.running import run_page
 from tests.kit.helpers import eventually
-
-if TYPE_CHECKING:
-    from tests.docs.names import Names
 
 PAGE = "docs/reference/api.md"
 TEXT = api.PAGE.read_text(encoding="utf-8")
@@ -50,13 +47,6 @@ def test_all_public_names_are_there(module: object) -> None:
 
 def test_a_name_that_an_example_imports_is_there() -> None:
     assert imported() <= set(SHOWN)
-
-
-def test_the_site_shows_docstrings_in_the_place_of_signatures() -> None:
-    page = api.with_directives(TEXT)
-    assert ".. autofunction:: distlock.zk_lock\n" in page
-    assert ".. autodata:: distlock.signals.lock_lost\n" in page
-    assert "def zk_lock(" not in page
 
 
 @pytest.mark.parametrize("page", [PAGE])

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
-from typing import TYPE_CHECKING
 
 import pytest
 from django.core.management import get_commands, load_command_class
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandParser
 
 from distlock.management.commands.distlock import subcommands
 from distlock.management.output import add_options
 from tests.docs.blocks import PAGES
 from tests.kit.helpers import ROOT
-
-if TYPE_CHECKING:
-    import argparse
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 REFERENCE = (ROOT / "docs/reference/commands.md").read_text()
@@ -58,12 +55,6 @@ def test_a_command_of_a_page_is_understood(page: str, line: str) -> None:  # noq
         parse(line)
 
 
-@pytest.mark.parametrize("line", ["distlock lsit", "distlock list --fast", "distlock run"])
-def test_a_wrong_command_would_be_found(line: str) -> None:
-    with pytest.raises(CommandError):
-        parse(line)
-
-
 @pytest.mark.parametrize("name", subcommands())
 def test_each_subcommand_is_in_the_reference(name: str) -> None:
     assert f"| `{name}" in REFERENCE
@@ -90,12 +81,6 @@ def options_of(parser: argparse.ArgumentParser) -> set[str]:
         for option in action.option_strings
         if option.startswith("--")
     }
-
-
-def test_the_help_of_chaos_says_whose_servers_it_breaks() -> None:
-    text = " ".join(subcommands()["chaos"].HELP.split())
-    assert "starts its own ZooKeeper servers" in text
-    assert "does not touch the servers of the site" in text
 
 
 @pytest.mark.parametrize(("page", "target"), shown(r"(?<=[`\n])make ([a-z]+)"))

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import AnonymousUser
 from django.test import RequestFactory
 from django.utils.module_loading import import_string
+from pytest_django import Settings
 
 from distlock.checks import check_settings
 from distlock.testing import hold
+from distlock_chaos.server import ZooKeeper
 from example_project.shop.models import Product
 from tests.docs.blocks import PAGES, python_blocks
+from tests.docs.names import Names
 from tests.docs.running import run_page
+from tests.fork.tools import heard, program
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from tests.docs.names import Names
 
 README = "README.md"
 VIEWS = "docs/how-to/views-and-transactions.md"
@@ -85,3 +84,40 @@ def test_whom_the_busy_lock_turns_away_is_sent_to_the_queue(page: str, names: Na
     with hold("stock:lamp"):
         answer = names["buy_or_queue"](request(), sku="lamp")
     assert (answer.status_code, answer["Location"]) == (302, "/queue/")
+
+
+# --- the queue of the page about kazoo -----------------------------------------------------------
+
+
+PAGE = "docs/how-to/kazoo.md"
+
+CONSUMES = """
+from distlock import kazoo_client
+from tests.docs.blocks import python_blocks
+
+def print_label(order):
+    tell(order)
+    hear()
+
+names = {"kazoo_client": kazoo_client, "print_label": print_label}
+python_blocks(sys.argv[3])[-1].run(names)
+"""
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("page", [PAGE])
+def test_the_item_of_a_killed_consumer_comes_again(
+    page: str, names: Names, zookeeper: ZooKeeper, namespace: str
+) -> None:
+    *_, produce, consume = python_blocks(page)
+    produce.run(names)
+    with program(CONSUMES, zookeeper.hosts, namespace, page, session_timeout=2) as process:
+        assert heard(process) == "order-1"
+        names["order_label"]("order-3")
+        process.kill()
+        process.wait(PATIENCE)
+    consume.run(names)
+    names["print_labels"](patience=10)  # until the session of the killed one must have ended
+    printed = [call.args[0] for call in names["print_label"].call_args_list]
+    assert sorted(printed) == ["order-1", "order-2", "order-3"]
+    assert not names["kazoo_client"]().get_children("/shop/labels/entries")

@@ -1,18 +1,16 @@
-"""Links between the pages, to their headings and to other files lead somewhere."""
+"""Links between the pages, to headings and files lead somewhere; tests that pages name exist."""
 
 from __future__ import annotations
 
 import re
 from os.path import relpath
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+import distlock
 from tests.docs.blocks import FENCE, PAGES
 from tests.kit.helpers import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WITH_LINKS = [*PAGES, "CHANGELOG.md"]
 INDEX = "docs/index.md"
@@ -63,3 +61,28 @@ def test_a_page_is_on_the_first_page(page: str) -> None:
     first = FIGURES if page.startswith("benchmarks/") and page != FIGURES else INDEX
     folder = (ROOT / first).parent
     assert relpath(ROOT / page, folder) in links(first)
+
+
+# --- names of tests ------------------------------------------------------------------------------
+
+
+FILE = ROOT / "docs" / "reference" / "curator.md"
+PAGE = FILE.read_text()
+PREMISES = FILE.with_name("premises.md").read_text()
+PORTS = (ROOT / "tests" / "interop" / "curator.md").read_text()
+TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PORTS + PREMISES)))
+
+
+def test_the_pages_name_our_tests() -> None:
+    assert len(TESTS) > 100
+
+
+@pytest.mark.parametrize(("file", "name"), TESTS, ids=["::".join(test) for test in TESTS])
+def test_a_test_that_a_page_names_exists(file: str, name: str) -> None:
+    text = (ROOT / file).read_text()
+    assert not name or re.search(rf"(?m)^def {name}\(", text)
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"\bzk_\w+", PAGE))))
+def test_a_function_that_the_page_names_is_public(name: str) -> None:
+    assert name in distlock.__all__

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.db import connection, connections, transaction
 from django.test import Client
 from django.urls import path
-from rest_framework.exceptions import NotFound
+from pytest_django import Settings
 
 from distlock import zk_lock
 from distlock.checks import check_views
 from distlock.testing import hold
 from example_project.shop.models import Product
+from tests.docs.names import Names
 from tests.docs.running import run_page
 from tests.kit.helpers import Urls
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from tests.docs.names import Names
 
 PAGE = "docs/how-to/rest-framework.md"
 
@@ -82,31 +78,6 @@ def test_a_locked_example_commits_inside_its_lock(
     assert post(view).json() == {"left": left}
     assert committed == [True]
     assert Product.objects.get(sku="lamp").quantity == left
-
-
-@WRITES
-def test_a_busy_lock_is_423(view: str, left: int) -> None:  # noqa: ARG001
-    with hold("stock:lamp"):
-        response = post(view)
-    assert response.status_code == 423
-    assert "Retry-After" in response
-
-
-@WRITES
-def test_what_a_failed_view_has_written_is_rolled_back(
-    view: str,
-    left: int,  # noqa: ARG001
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    save = Product.save
-
-    def save_and_fail(product: Product, *args: Any, **options: Any) -> None:
-        save(product, *args, **options)
-        raise NotFound
-
-    monkeypatch.setattr(Product, "save", save_and_fail)
-    assert post(view).status_code == 404
-    assert Product.objects.get(sku="lamp").quantity == 10
 
 
 def test_the_other_actions_work_without_a_lock() -> None:

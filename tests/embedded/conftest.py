@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import tempfile
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
+from pytest_django import Settings
 
 from distlock.embedded.server import WORDS, EmbeddedZooKeeper
 from distlock.session.registry import close_sessions
 from tests.kit.embedded import end_in, folder_in
 from tests.kit.tools import PATIENCE, REAP_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pytest_django import Settings
 
 
 @pytest.fixture

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import pytest
+from kazoo.client import KazooClient
 
 from distlock.embedded import server as server_module
+from distlock.embedded.server import EmbeddedZooKeeper
 from distlock.jute import pack_boolean, pack_buffer, pack_integer, pack_text
 from tests.embedded.raw import RawClient
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kazoo.client import KazooClient
-
-    from distlock.embedded.server import EmbeddedZooKeeper
 
 GET_DATA = 4
 

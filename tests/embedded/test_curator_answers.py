@@ -6,21 +6,17 @@ Source: Curator's ``TestLockACLs`` and ``TestFramework.testBackgroundConfigPathW
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 
 from benchmarks import curator
+from distlock.embedded.server import EmbeddedZooKeeper
 from distlock_chaos.fixtures import _run
+from distlock_chaos.server import ZooKeeper
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distlock.embedded.server import EmbeddedZooKeeper
-    from distlock_chaos.server import ZooKeeper
 
 SOURCE = Path(__file__).with_name("Answers.java")
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from kazoo.client import KazooClient
 
 from benchmarks import curator
+from distlock.embedded.server import EmbeddedZooKeeper
 from distlock_chaos.guard import GuardedProcess
 from distlock_chaos.proxy import TcpProxy
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from kazoo.client import KazooClient
-
-    from distlock.embedded.server import EmbeddedZooKeeper
 
 SOURCE = Path(__file__).with_name("Cache.java")
 

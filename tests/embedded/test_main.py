@@ -5,16 +5,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.kit.helpers import ROOT, alive, eventually, raw_client, spawn_python
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 COMMAND = [sys.executable, "-m", "distlock.embedded"]
 READY = "ZooKeeper ready on "

@@ -6,6 +6,7 @@ is compared after each one, and the whole tree. The first session has given a pa
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -17,19 +18,15 @@ from kazoo.exceptions import KazooException
 from kazoo.protocol import serialization as kazoo
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions, make_digest_acl
 
+from distlock.embedded.server import EmbeddedZooKeeper
 from distlock.engine.zookeeper.client import Client
 from distlock_chaos.fixtures import _run
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import raw_client
 from tests.testing.alike import Compared, compare, data, names, places, sessions, versions
 from tests.testing.sides import Side, World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from distlock.embedded.server import EmbeddedZooKeeper
-    from distlock_chaos.server import ZooKeeper
-
-    #: What a session asks: made anew for each server, with what hears of the watch.
     Ask = Callable[[Callable[[Any], None] | None], Any]
 
 AUTH = ("digest", "user:secret")

@@ -1,4 +1,4 @@
-"""The embedded server: where it listens, how it ends, and what goes by itself."""
+"""What the embedded server does by itself: where it listens, how it ends, and its sessions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from distlock.embedded import server as server_module
 from distlock.embedded import tree as tree_module
 from distlock.embedded.server import EmbeddedZooKeeper
 from distlock.embedded.tree import MemoryTree
-from tests.kit.helpers import eventually, raw_client
-from tests.kit.tools import PATIENCE
+from tests.embedded.raw import RawClient
+from tests.kit.helpers import raw_client
 
 
 def test_it_listens_on_this_machine_only(embedded: EmbeddedZooKeeper) -> None:
@@ -25,15 +25,6 @@ def test_it_listens_on_this_machine_only(embedded: EmbeddedZooKeeper) -> None:
 def test_a_port_in_use_is_an_error(embedded: EmbeddedZooKeeper) -> None:
     with pytest.raises(OSError, match="in use"):
         EmbeddedZooKeeper(port=embedded.port)
-
-
-def test_it_ends_while_clients_are_connected() -> None:
-    with EmbeddedZooKeeper() as server:
-        client = KazooClient(server.hosts)
-        client.start(PATIENCE)
-    assert not server.connections
-    client.stop()
-    client.close()
 
 
 def test_transaction_ids_rise_over_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,13 +41,6 @@ def test_session_ids_differ_after_a_restart_at_once() -> None:
             return client.client_id[0]
 
     assert session_id() < session_id()
-
-
-def test_it_ends_by_itself_when_nobody_is_connected() -> None:
-    with EmbeddedZooKeeper(idle=1.5) as server:
-        with raw_client(server.hosts):
-            assert not server.wait(2.5)
-        assert server.wait(PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -85,15 +69,24 @@ def test_an_empty_container_stays_for_a_minute(monkeypatch: pytest.MonkeyPatch) 
         assert ("container" in tree.children("/")) is there
 
 
-def test_empty_containers_go_by_themselves(
-    embedded: EmbeddedZooKeeper, client: KazooClient
+# --- sessions ------------------------------------------------------------------------------------
+
+
+CREATE, PING, CLOSE, SET_WATCHES = 1, 11, -11, 101
+
+
+@pytest.mark.parametrize(("asked", "granted"), [(0.01, 500), (7, 7000), (900, 40000), (-1, 500)])
+def test_the_timeout_is_negotiated(embedded: EmbeddedZooKeeper, asked: float, granted: int) -> None:
+    with RawClient(embedded.port) as raw:
+        assert raw.greet(asked).timeout == granted
+
+
+@pytest.mark.parametrize("password", [b"", bytes(16), b"x" * 1000])
+def test_another_password_does_not_get_a_session(
+    embedded: EmbeddedZooKeeper, password: bytes
 ) -> None:
-    embedded.tree.reap_after = 0.05
-    embedded.tree.create("/container", container=True)
-    embedded.tree.create("/new-container", container=True)
-    client.create("/container/child")
-    client.delete("/container/child")
-    eventually(
-        lambda: sorted(client.get_children("/")) == ["new-container", "zookeeper"],
-        PATIENCE,
-    )
+    with RawClient(embedded.port) as owner, RawClient(embedded.port) as thief:
+        began = owner.greet(30)
+        assert thief.greet(30, began.session_id, password) == (0, 0, bytes(16))
+        assert thief.closed()
+        assert owner.ask(PING)[0] == 0

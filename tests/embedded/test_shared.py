@@ -8,21 +8,17 @@ import subprocess
 import threading
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pytest_django import Settings
 
 from distlock import LockLost, LockUnavailable, zk_lock
 from distlock.embedded import shared
 from distlock.session.registry import close_sessions
 from tests.kit.embedded import kill, pid_in
-from tests.kit.helpers import alive, eventually, raw_client, spawn_python
+from tests.kit.helpers import alive, eventually, spawn_python
+from tests.kit.losses import Loss
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from tests.kit.losses import Loss
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -39,13 +35,6 @@ sys.stdin.readline()
 print(shared.address(), len(starts))
 """
 
-#: Tries a lock, and says whether it got it.
-OTHER_PROCESS = """
-from django.conf import settings
-settings.configure(DEBUG=True, DISTLOCK={"default": {"HOSTS": "embedded"}})
-from distlock import zk_lock
-print(zk_lock("key").acquire(timeout=0))
-"""
 
 UNUSED = """
 import sys
@@ -104,13 +93,6 @@ def address_after(killed: str) -> str:
     return shared.address()
 
 
-def test_after_a_kill_there_is_another_server(folder: Path) -> None:
-    former = shared.address()
-    kill(pid_in(folder))
-    with raw_client(address_after(former)) as client:
-        assert client.exists("/zookeeper")
-
-
 @pytest.mark.usefixtures("embedded_hosts")
 def test_a_killed_server_loses_the_locks_and_the_next_one_gives_them_anew(
     folder: Path, losses: list[Loss]
@@ -124,17 +106,6 @@ def test_a_killed_server_loses_the_locks_and_the_next_one_gives_them_anew(
     eventually(lambda: [loss.key for loss in losses] == ["key"], PATIENCE)
     with zk_lock("key", timeout=PATIENCE) as later:
         assert later.token > hold.token
-
-
-@pytest.mark.usefixtures("embedded_hosts")
-def test_processes_exclude_each_other() -> None:
-    def other_process() -> str:
-        with spawn_python(OTHER_PROCESS) as process:
-            return process.communicate(timeout=PATIENCE)[0]
-
-    with zk_lock("key"):
-        assert other_process() == "False\n"
-    assert other_process() == "True\n"
 
 
 def test_a_child_that_is_forked_meanwhile_does_not_keep_the_lock(
@@ -168,15 +139,6 @@ def test_a_child_that_is_forked_meanwhile_does_not_keep_the_lock(
         os.close(held_by_us)
         os.close(alive_until)
         os.waitpid(child, 0)
-
-
-def test_it_ends_when_nobody_is_connected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "IDLE_SECONDS", 1.5)
-    with raw_client(shared.address()):
-        pid = pid_in(folder)
-        threading.Event().wait(2.5)
-        assert alive(pid)
-    eventually(lambda: not alive(pid))
 
 
 def test_a_session_that_begins_while_it_ends_finds_the_next(

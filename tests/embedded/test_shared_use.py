@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from distlock import zk_lock
 from tests.kit.celery_tools import PATIENCE, fleet
 from tests.kit.embedded import kill
 from tests.kit.helpers import eventually, spawn_python
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_django import Settings
-
-    from tests.kit.services import Redis
+from tests.kit.services import Redis
 
 pytestmark = [pytest.mark.deep, pytest.mark.usefixtures("folder")]
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from kazoo.client import KazooClient
 
+from distlock.embedded.server import EmbeddedZooKeeper
 from distlock.jute import (
     pack_texts,
 )
 from distlock_chaos.fixtures import _run
+from distlock_chaos.server import ZooKeeper
 from tests.embedded.raw import RawClient, event
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distlock.embedded.server import EmbeddedZooKeeper
-    from distlock_chaos.server import ZooKeeper
 
 SET_WATCHES_2 = 105
 

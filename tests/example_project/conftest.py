@@ -1,17 +1,13 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 from uuid import uuid4
 
 import pytest
+from pytest_django import Settings
 
 from example_project import settings as example_settings
 from example_project.shop.models import Product
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_django import Settings
 
 STRATEGIES = ["naive", "conditional", "zk", "zk_fenced", "redis"]
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -16,14 +16,12 @@ from django.contrib.auth import authenticate
 from django.core.management import call_command
 from packaging.version import Version
 
+from distlock_chaos.server import ZooKeeper
 from example_project.shop.buyers import Shop, Visit
 from example_project.shop.models import Product
 from example_project.shop.strategies import STRATEGIES
 from tests.example_project.test_sale import environment
 from tests.kit.helpers import ROOT, eventually
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
 
 NODES = ["zookeeper-1", "zookeeper-2", "zookeeper-3"]
 PROJECT = (ROOT / "pyproject.toml").read_text()

@@ -8,26 +8,21 @@ import re
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from http.client import HTTPConnection
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 
-from example_project.shop.buyers import Crowd
+from distlock_chaos.server import ZooKeeper
 from example_project.shop.management.commands import sale as command
 from example_project.shop.nemesis import Kill, Pause
 from example_project.shop.reports import Report
 from tests.kit.helpers import ROOT, alive, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.services import Postgres, Redis
+from tests.kit.services import Redis
 
 pytestmark = pytest.mark.deep
 
@@ -76,51 +71,12 @@ def test_without_a_lock_the_shop_oversells(zookeeper: ZooKeeper, redis: Redis) -
         assert report["errors"] == 0
 
 
-def test_a_killed_holder_loses_and_doubles_nothing(zookeeper: ZooKeeper) -> None:
-    (report,) = sale(*SMALL, "--strategy", "zk_fenced", "--kill", "1", env=environment(zookeeper))
-    assert [kill["held"] for kill in report["kills"]][-1]
-    assert report["exact"]
-    assert report["reconnected"] > 0
-
-
 def test_the_database_refuses_a_holder_that_stood_still(zookeeper: ZooKeeper) -> None:
     (report,) = sale(*SMALL, "--strategy", "zk_fenced", "--pause", "1", env=environment(zookeeper))
     assert report["pauses"][-1]["held"]
     assert report["stale"] == 1
     assert report["exact"]
     assert report["errors"] == 0
-
-
-def test_a_lock_alone_stops_at_its_check_a_holder_that_stood_still(zookeeper: ZooKeeper) -> None:
-    (report,) = sale(*SMALL, "--strategy", "zk", "--pause", "1", env=environment(zookeeper))
-    assert report["pauses"][-1]["held"]
-    assert (report["stale"], report["lost"]) == (0, 1)
-
-
-def test_it_starts_its_own_zookeeper_and_preloads() -> None:
-    (report,) = sale(*SMALL, "--strategy", "zk", "--preload", env=environment())
-    assert report["exact"]
-
-
-def test_more_stock_than_buyers(zookeeper: ZooKeeper) -> None:
-    (report,) = sale(
-        *("--stock", "9", "--buyers", "6", "--processes", "2", "--json", "--strategy", "zk"),
-        env=environment(zookeeper),
-    )
-    assert (report["sold"], report["left"], report["exact"]) == (6, 3, True)
-
-
-def test_the_sale_on_postgresql(zookeeper: ZooKeeper, postgres: Postgres) -> None:
-    env = environment(zookeeper, DATABASE_URL=postgres.url)
-    naive, *others = sale(*SMALL, env=env)
-    assert naive["oversold"] > 0
-    assert all(report["exact"] for report in others)
-
-
-def test_a_stale_holder_is_refused_on_postgresql(zookeeper: ZooKeeper, postgres: Postgres) -> None:
-    env = environment(zookeeper, DATABASE_URL=postgres.url)
-    (report,) = sale(*SMALL, "--strategy", "zk_fenced", "--pause", "1", env=env)
-    assert (report["stale"], report["exact"]) == (1, True)
 
 
 def report(**values: Any) -> Report:
@@ -281,15 +237,3 @@ def visit_demo_shop(folder: Path, env: dict[str, str]) -> str:
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
     return log.read_text()
-
-
-def test_a_crowd_interrupted_while_it_gathers_goes_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
-        raise SystemExit(128 + signal.SIGTERM)
-
-    crowd = Crowd(1, "/", size=2, patience=1)
-    monkeypatch.setattr(crowd._pool, "submit", interrupted)
-    with pytest.raises(SystemExit), ThreadPoolExecutor(1) as thread, crowd:  # noqa: PT012
-        bell = thread.submit(crowd.started.wait, 30)  # as the nemesis does, without the limit
-        crowd.rush(print)
-    assert bell.result() is True

@@ -6,29 +6,25 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 from uuid import uuid4
 
 import pytest
 from celery import Celery
 from django.utils import timezone
+from pytest_django import Settings
 
 from distlock import zk_lock
 from distlock_chaos.guard import GuardedProcess
+from distlock_chaos.server import ZooKeeper
 from example_project.shop import payment, tasks
 from example_project.shop.models import Order, Payment, Product
 from tests.kit.celery_tools import PATIENCE, STOP_SECONDS, disconnect
 from tests.kit.helpers import ROOT, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.services import Redis
+from tests.kit.services import Redis
 
 pytestmark = pytest.mark.deep
 

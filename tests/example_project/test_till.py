@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -11,6 +12,7 @@ import pytest
 from django.contrib.admin import site
 from django.core.cache import cache
 from django.test import Client
+from pytest_django import Settings
 
 from example_project.shop import till
 from example_project.shop.models import Order, Product
@@ -19,10 +21,6 @@ from tests.kit.helpers import eventually
 from tests.testproject.elsewhere import held_elsewhere
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_django import Settings
-
     MakeProduct = Callable[..., Product]
 
 

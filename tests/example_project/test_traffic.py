@@ -6,21 +6,16 @@ import re
 import signal
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from pytest_django import Settings
 
 from distlock.inspection import wait_graph
 from distlock.inspection.tree import snapshot
+from distlock_chaos.server import ZooKeeper
 from tests.example_project.test_sale import descendants, environment, running
 from tests.kit.helpers import alive, eventually, raw_client
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.deep
 

@@ -13,8 +13,9 @@ import math
 import shutil
 import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -26,9 +27,6 @@ from distlock_chaos.install import ServerNotInstalled, java, zookeeper_jars
 from distlock_chaos.schedule import plan
 from tests.faults.tools import Story
 from tests.kit.helpers import alive, eventually, spawn_python
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 pytestmark = pytest.mark.deep
 
@@ -304,13 +302,6 @@ def test_several_seeds_are_several_runs(
         "history-3.jsonl",
         "history-5.jsonl",
     ]
-
-
-def test_the_help_says_that_servers_are_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        call_command("distlock", "chaos", "--help")
-    text = " ".join(capsys.readouterr().out.split())
-    assert "It starts its own ZooKeeper servers and worker processes on loopback" in text
 
 
 def descendants(pid: int) -> list[int]:

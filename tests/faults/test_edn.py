@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from pathlib import Path
+from typing import Any
 
 from distlock_chaos.analysis import edn
 from tests.faults.tools import Story
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _TOKEN = re.compile(r'\s*(?:(?P<mark>[{}])|(?P<text>"(?:[^"\\]|\\.)*")|(?P<atom>[^\s{},"]+)),?')
 
@@ -40,11 +36,6 @@ def _value(tokens: list[re.Match[str]]) -> tuple[Any, list[re.Match[str]]]:
         key, rest = _value(rest)
         found[key], rest = _value(rest)
     return found, rest[1:]
-
-
-@pytest.fixture
-def story() -> Story:
-    return Story()
 
 
 def operations(story: Story) -> list[tuple[Any, ...]]:

@@ -6,10 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
-import pytest
-
 from distlock_chaos.guard import GuardedProcess
-from tests.kit.helpers import alive, eventually, spawn_python
+from tests.kit.helpers import alive, eventually
 
 ECHO = """
 import sys
@@ -18,18 +16,6 @@ for line in sys.stdin:
 print("the end", file=sys.stderr)
 """
 
-# Starts a guarded process that would read for ever, and tells its id.
-STARTS = """
-import sys
-from pathlib import Path
-from distlock_chaos.guard import GuardedProcess
-folder = Path(sys.argv[1])
-piped = sys.argv[2] == "piped"
-code = "import signal; signal.pause()"
-child = GuardedProcess([sys.executable, "-c", code], output=folder / "log", cwd=folder, piped=piped)
-print(child.pid)
-sys.stdin.read()
-"""
 
 # The main thread stops the others, and gets what they leave of the one processor.
 MAIN_THREAD_COMES_LAST = """
@@ -59,16 +45,6 @@ def test_a_piped_process_is_told_and_answers_and_its_errors_are_kept(tmp_path: P
         assert process.wait(30) == 0
         assert process.stdout.read() == ""
     assert log.read_text() == "the end\n"
-
-
-@pytest.mark.parametrize("piped", ["piped", "not piped"])
-def test_a_guarded_process_ends_when_its_parent_is_killed(tmp_path: Path, piped: str) -> None:
-    with spawn_python(STARTS, str(tmp_path), piped) as parent:
-        assert parent.stdout is not None
-        child = int(parent.stdout.readline())
-        assert alive(child)
-        parent.kill()
-        eventually(lambda: not alive(child), 30, "the end of the child")
 
 
 def test_no_thread_of_a_paused_process_runs(tmp_path: Path) -> None:

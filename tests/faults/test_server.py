@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -39,70 +38,6 @@ def test_a_started_server_answers_and_keeps_its_port_over_a_restart() -> None:
     assert not alive(pid)
     assert folder is not None
     assert not folder.exists()
-
-
-def test_the_whole_runner_starts_again_on_the_same_port() -> None:
-    zookeeper = ZooKeeper()
-    with zookeeper:
-        hosts = zookeeper.hosts
-    with zookeeper:
-        assert zookeeper.hosts == hosts
-        assert zookeeper.servers[0].command("ruok") == "imok"
-
-
-def test_a_paused_server_is_silent_until_it_resumes_and_can_be_ended() -> None:
-    with ZooKeeper() as zookeeper:
-        (server,) = zookeeper.servers
-        pid = server.pid
-        server.pause()
-        with pytest.raises(TimeoutError):
-            server.command("srvr", timeout=0.2)
-        server.resume()
-        assert "Mode: standalone" in server.command("srvr")
-        server.pause()
-    assert not alive(pid)
-
-
-def test_config_and_jvm_arguments_reach_the_server() -> None:
-    with ZooKeeper(config={"tickTime": "1500"}, jvm=["-Ddistlock.test=yes"]) as zookeeper:
-        (server,) = zookeeper.servers
-        assert "tickTime=1500" in server.command("conf")
-        listed = subprocess.run(
-            ["ps", "-ww", "-o", "args=", "-p", str(server.pid)],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert "-Ddistlock.test=yes" in listed.stdout
-
-
-def test_an_ensemble_outlives_its_leader_and_takes_it_back(zookeeper_ensemble: ZooKeeper) -> None:
-    leader = zookeeper_ensemble.leader()
-    assert len(zookeeper_ensemble.followers()) == 2
-    with raw_client(zookeeper_ensemble.hosts) as client:
-        client.create("/before")
-
-    leader.kill()
-    try:
-        assert not leader.running
-        successor = zookeeper_ensemble.leader()
-        assert successor is not leader
-        eventually(lambda: len(zookeeper_ensemble.followers()) == 1)
-        with raw_client(zookeeper_ensemble.hosts) as client:
-            assert client.exists("/before")
-            client.create("/after")
-    finally:
-        leader.start()
-    assert zookeeper_ensemble.leader() is successor
-    assert leader in zookeeper_ensemble.followers()
-
-
-def test_a_named_data_folder_is_kept(tmp_path: Path) -> None:
-    with ZooKeeper(data_dir=tmp_path / "zk") as zookeeper, raw_client(zookeeper.hosts) as client:
-        client.create("/kept")
-    assert (tmp_path / "zk").is_dir()
-    with ZooKeeper(data_dir=tmp_path / "zk") as zookeeper, raw_client(zookeeper.hosts) as client:
-        assert client.exists("/kept")
 
 
 PARENT = """
@@ -141,19 +76,6 @@ def test_the_server_and_its_folder_end_with_a_parent_that_is_killed(paused: bool
             os.kill(int(forked), signal.SIGKILL)
 
 
-def test_the_server_ends_with_a_parent_that_forgets_to_stop_it() -> None:
-    code = (
-        "from distlock_chaos.server import ZooKeeper\n"
-        "print(ZooKeeper().start().servers[0].pid)\n"
-        "raise SystemExit(3)"
-    )
-    with spawn_python(code) as parent:
-        assert parent.stdout is not None
-        pid = int(parent.stdout.readline())
-        assert parent.wait(30) == 3
-        eventually(lambda: not alive(pid))
-
-
 def test_a_forked_child_does_not_end_its_parents_server() -> None:
     with ZooKeeper() as zookeeper:
         child = os.fork()
@@ -179,12 +101,6 @@ def test_a_port_in_use_is_named() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(PortInUse, match=f"Port {port} .*another port"):
             ZooKeeper(port=port).start()
-
-
-@pytest.mark.parametrize("nodes", [0, -1, 2, 4])
-def test_an_even_number_of_nodes_is_refused(nodes: int) -> None:
-    with pytest.raises(ValueError, match="odd number"):
-        ZooKeeper(nodes)
 
 
 @pytest.mark.parametrize("port", [-1, 65535, 70000])

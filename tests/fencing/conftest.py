@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.db import connections
+from pytest_django import DjangoDbBlocker
 
 from tests.fencing.models import MODELS, Stock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pytest_django import DjangoDbBlocker
 
 
 @contextmanager

@@ -7,8 +7,9 @@ cannot see, whatever the tokens.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.db import OperationalError, connection, connections, transaction
@@ -18,9 +19,6 @@ from distlock import StaleToken
 from tests.fencing.models import Item, Shelf, Stock
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, Owner
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 only_postgresql = pytest.mark.parametrize("vendor", ["postgresql"], indirect=True)
 
@@ -59,16 +57,6 @@ def somebody_awaits_a_row() -> bool:
             " WHERE datname = current_database() AND wait_event_type = 'Lock'"
         )
         return bool(cursor.fetchone()[0])
-
-
-@writes
-def test_what_a_newer_holder_has_committed_is_not_overwritten(
-    rival: Owner, write: Callable[[int, int], None]
-) -> None:
-    rival.now(write, 7, 1)
-    with pytest.raises(StaleToken):
-        write(6, 2)
-    assert row() == (1, 7)
 
 
 @only_postgresql

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
 from kazoo.exceptions import NoNodeError
+from pytest_django import Settings
 
 from distlock import LockLost, StaleToken, zk_lock
 from distlock.session.registry import close_sessions
+from distlock_chaos.server import ZooKeeper
 from tests.fencing.models import Stock
 from tests.kit.engines import tree_at
 from tests.kit.helpers import eventually
 from tests.kit.tools import Tree, await_connection, expire
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("database")
 

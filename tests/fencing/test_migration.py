@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.apps import apps
@@ -15,9 +16,6 @@ from django.db.migrations.state import ProjectState
 
 from distlock import StaleToken
 from example_project.shop.models import Product
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def migrate(name: str | None) -> Any:

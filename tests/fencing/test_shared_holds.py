@@ -5,16 +5,11 @@ Readers must not fence out co-readers, and a downgraded read keeps the write tok
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from distlock import StaleToken, zk_rwlock
+from distlock import Hold, Mutex, StaleToken, zk_rwlock
 from distlock.owner.owner import current
 from tests.fencing.models import Stock
-
-if TYPE_CHECKING:
-    from distlock import Hold, Mutex
 
 pytestmark = [
     pytest.mark.usefixtures("database", "distlock_settings"),

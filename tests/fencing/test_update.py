@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -12,9 +13,6 @@ from django.test.utils import CaptureQueriesContext
 
 from distlock import StaleToken
 from tests.fencing.models import Item, Shelf, Stock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -173,13 +171,6 @@ def test_all_or_none_are_written_if_the_filter_spans_a_relation() -> None:
     assert quantities() == [(10, 3), (10, 4), (10, 5)]
 
 
-def test_claim_returns_the_row_and_raises_its_token() -> None:
-    make(a=3)
-    stock = Stock.objects.fenced(5).claim(sku="a")
-    assert (stock.quantity, stock.fence) == (10, 5)
-    assert rows() == {"a": (10, 5)}
-
-
 def test_after_a_claim_no_former_holder_can_write() -> None:
     make(a=3)
     former = Stock.objects.get()
@@ -189,12 +180,6 @@ def test_after_a_claim_no_former_holder_can_write() -> None:
         former.save(fence=4)
     current.save(fence=5)
     assert rows() == {"a": (9, 5)}
-
-
-def test_a_claim_sees_what_a_former_holder_wrote_before() -> None:
-    make(a=3)
-    Stock.objects.fenced(4).update(quantity=7)
-    assert Stock.objects.fenced(5).claim(sku="a").quantity == 7
 
 
 @pytest.mark.parametrize("outside", [nullcontext, transaction.atomic])

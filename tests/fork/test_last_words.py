@@ -6,18 +6,13 @@ expired, since the connection thread had not sent the delete yet.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from distlock_chaos.server import ZooKeeper
 from tests.fork.tools import heard, program
 from tests.kit.engines import first_then_deep
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.tools import Tree
+from tests.kit.tools import PATIENCE, Tree
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 

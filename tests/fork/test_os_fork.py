@@ -1,4 +1,4 @@
-"""``os.fork`` while the parent holds, waits or connects (promise 8).
+"""``os.fork`` and ``multiprocessing`` while the parent holds, waits or connects (promise 8).
 
 In a child of plain kazoo every call hangs, and everything seems held (kazoo 519, 554, 628).
 gunicorn's ``--preload`` is in tests/servers.
@@ -6,19 +6,16 @@ gunicorn's ``--preload`` is in tests/servers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from distlock import zk_lock
 from distlock.conf import configuration
 from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.fork.tools import SLACK, heard, program
+from tests.fork.workers import STARTS_WORKERS
 from tests.kit.losses import tell
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
 
 KEY = "key"
 
@@ -124,76 +121,6 @@ def test_a_lock_that_an_earlier_hook_takes_in_the_child_is_the_childs(
     tree.await_line(KEY, 0)
 
 
-# The child falls out of the parent's block and ends in its own way.
-FALLS_OUT = """
-lock, pid = zk_lock("key"), 0
-try:
-    with lock as hold:
-        pid = os.fork()
-        if pid:
-            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            hold.check()
-            hold.verify()
-            tell({"status": status})
-            hear()
-        elif sys.argv[3] == "exit within":
-            sys.exit(3)
-except NotOwner:
-    sys.exit(4)
-sys.exit(0)
-"""
-
-
-@pytest.mark.parametrize(("how", "status"), [("fall out", 4), ("exit within", 3)])
-def test_a_hold_survives_a_child_that_leaves_the_block_by_itself(
-    tree: Tree, zookeeper: ZooKeeper, how: str, status: int
-) -> None:
-    with program(FALLS_OUT, zookeeper.hosts, tree.namespace, how) as process:
-        assert heard(process) == {"status": status}
-        assert len(tree.line(KEY)) == 1
-        assert not zk_lock(KEY).acquire(timeout=0)
-        tell(process)
-        process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0
-        tree.await_line(KEY, 0)
-
-
-# Several generations, each of which holds a lock of its own while the next one lives and ends.
-GENERATIONS = """
-def generation(number):
-    found = {}
-    with timed(found, "busy"), zk_lock(f"key-{number - 1}", timeout=0.2):
-        pass
-    with timed(found, "own"), zk_lock(f"key-{number}", timeout=5) as hold:
-        if number < 3:
-            found["next"] = in_a_child(lambda: generation(number + 1))
-        hold.check()
-        hold.verify()
-    return found
-
-with zk_lock("key-0") as hold:
-    tell(in_a_child(lambda: generation(1)))
-    hold.check()
-    hold.verify()
-hear()
-"""
-
-
-def test_each_generation_starts_clean_and_leaves_the_older_ones_alone(
-    tree: Tree, zookeeper: ZooKeeper
-) -> None:
-    with program(GENERATIONS, zookeeper.hosts, tree.namespace) as process:
-        found = heard(process)
-        for _ in range(3):
-            assert found["busy"] == "LockBusy"
-            assert found["own"] == "done"
-            assert found["status"] == 0
-            found = found.get("next", {})
-        tell(process)
-        process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0
-
-
 # Forks while another thread waits in line; the child wants the same lock.
 FORKS_WHILE_WAITING = """
 def wait():
@@ -290,3 +217,29 @@ def test_a_child_of_a_parent_without_a_connection_is_told_so_in_time(
         assert heard(process) == {"free": False, "status": 0}
         process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
+
+
+# --- multiprocessing -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_start_clean_and_leave_the_hold_of_their_parent_alone(
+    tree: Tree, zookeeper: ZooKeeper, method: str
+) -> None:
+    with program(STARTS_WORKERS, zookeeper.hosts, tree.namespace, method) as process:
+        told = heard(process)
+        assert told["exits"] == [0, 0, 0]
+        for found in told["found"]:
+            assert found["held"] is False
+            assert found["busy"] == "LockBusy"
+            assert found["busy took"] < 0.3 + 2 * SLACK  # with the question who the holder is
+            assert found["shared"] == "done"
+        assert len({found["token"] for found in told["found"]}) == 3
+        tree.await_line(KEY, 1)
+        assert not zk_lock(KEY).acquire(timeout=0)
+        tell(process)
+        process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+        tree.await_line(KEY, 0)
+        with zk_lock("shared", timeout=5):  # multiprocessing's children do not say good-bye
+            assert len(tree.line("shared")) == 1

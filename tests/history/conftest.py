@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import psycopg
 import pytest
 from django.db import connections
+from pytest_django import DjangoDbBlocker
 
 from distlock import history as recorder
 from distlock.history import Recorder
 from distlock.models import LockEvent
 from tests.fencing.conftest import databases, sqlite
+from tests.kit.losses import SetOptions
+from tests.kit.services import Postgres
 from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from pytest_django import DjangoDbBlocker
-
-    from tests.kit.losses import SetOptions
-    from tests.kit.services import Postgres
-
     Options = dict[str, Any]
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,10 +13,6 @@ from tests.history.conftest import keys
 from tests.kit.helpers import spawn_python
 from tests.kit.tools import PATIENCE
 from tests.servers.conftest import database, site
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 pytestmark = pytest.mark.deep
 
@@ -108,16 +105,6 @@ for number in range(60):
     assert os.waitpid(child, 0)[1] == 0
 """
 
-CHILDREN = """
-import multiprocessing
-context = multiprocessing.get_context("fork")
-refuse("parent")
-children = [context.Process(target=refuse, args=[f"child {number}"]) for number in range(3)]
-for child in children: child.start()
-for child in children: child.join()
-assert [child.exitcode for child in children] == [0, 0, 0]
-"""
-
 
 def test_a_forked_child_writes_its_own_events_and_the_parent_its_own(
     run: Callable[..., str],
@@ -134,11 +121,6 @@ def test_forks_in_the_middle_of_a_batch_lose_nothing_and_repeat_nothing(
 ) -> None:
     run(IN_THE_MIDDLE)
     assert sorted(keys()) == ["child"] * 60 + ["parent"] * 60
-
-
-def test_children_of_multiprocessing_write_at_their_end(run: Callable[..., str]) -> None:
-    run(CHILDREN)
-    assert sorted(keys()) == ["child 0", "child 1", "child 2", "parent"]
 
 
 # --- several processes ---------------------------------------------------------------------------

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import TYPE_CHECKING
 
 import pytest
+from pytest_django import Settings
 
 from distlock import (
     DeadlockDetected,
@@ -20,17 +20,13 @@ from distlock import (
     zk_semaphore,
 )
 from distlock import history as receivers
+from distlock.history import Event
 from distlock.models import LockEvent
 from distlock.owner.owner import label
 from tests.history.tools import KEY
 from tests.kit.helpers import eventually
+from tests.kit.losses import SetOptions
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from distlock.history import Event
-    from tests.kit.losses import SetOptions
 
 Kind = LockEvent.Kind
 

@@ -6,10 +6,12 @@ import logging
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.db import connections, transaction
+from pytest_django import Settings
 
 from distlock import history as recorder
 from distlock.history import Recorder, flush, record
@@ -18,14 +20,8 @@ from distlock_chaos.proxy import TcpProxy
 from tests.history.conftest import create_table, drop_table, keys
 from tests.history.tools import KEY, event, refuse
 from tests.kit.helpers import logged
+from tests.kit.losses import SetOptions
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_django import Settings
-
-    from tests.kit.losses import SetOptions
 
 pytestmark = pytest.mark.usefixtures("distlock_settings", "history")
 with_table = pytest.mark.usefixtures("table")

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from distlock import LockLost, LockUnavailable, revoke, zk_lease, zk_lock
+from distlock.keys.znodes import Participant
 from distlock.locks import revocation
 from distlock.locks.revocation import break_node
+from distlock_chaos.proxy import TcpProxy
 from tests.inspection.tools import ONLY_NOBODY, cleared, found, stand, the_lock
 from tests.kit.helpers import eventually
 from tests.kit.losses import await_own_watch
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
 from tests.lease.tools import node_path
-
-if TYPE_CHECKING:
-    from distlock.keys.znodes import Participant
-    from distlock_chaos.proxy import TcpProxy
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 

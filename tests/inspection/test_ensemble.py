@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import socket
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 
 from distlock.conf import Configuration
+from distlock.engine.protocol import Member
 from distlock.engine.zookeeper.ensemble import host_and_port, members
 from distlock_chaos.ports import free_ports
 from distlock_chaos.proxy import TcpProxy
@@ -16,27 +16,9 @@ from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
 
-if TYPE_CHECKING:
-    from distlock.engine.protocol import Member
-
 
 def asked(hosts: str, timeout: float = PATIENCE) -> list[Member]:
     return members(Configuration(hosts=hosts), timeout)
-
-
-def test_each_server_tells_its_role(zookeeper_ensemble: ZooKeeper) -> None:
-    zookeeper_ensemble.leader()
-    found = asked(f"{zookeeper_ensemble.hosts}/chroot")
-    assert [one.address for one in found] == zookeeper_ensemble.hosts.split(",")
-    assert sorted(one.role for one in found) == ["follower", "follower", "leader"]
-    assert all(one.reachable and one.serving and one.version.startswith("3.") for one in found)
-    leading = next(one for one in found if one.role == "leader")
-    assert leading.address == zookeeper_ensemble.leader().address
-
-
-def test_one_server_stands_alone(zookeeper: ZooKeeper) -> None:
-    (one,) = asked(zookeeper.hosts)
-    assert (one.role, one.error) == ("standalone", "")
 
 
 def test_a_server_that_is_down_and_one_without_a_majority() -> None:

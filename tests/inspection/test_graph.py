@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,14 +12,7 @@ from distlock.inspection.state import Contender, Kind, Lock
 from distlock.inspection.wait_graph import cycles, deadlocks
 from distlock.keys.znodes import Participant
 from tests.inspection.tools import cleared, found, stand
-from tests.kit.helpers import spawn_python
-from tests.kit.losses import said, tell
 from tests.kit.tools import PATIENCE, Tree
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 
@@ -129,50 +121,6 @@ def test_a_cycle_says_who_who_is_youngest_and_whether_it_is_certain() -> None:
 
 
 # --- in the tree ---------------------------------------------------------------------------------
-
-PROCESS = """
-import sys
-from tests.kit.tools import set_up
-hosts, namespace, first, second = sys.argv[1:]
-set_up(hosts, namespace, SESSION_TIMEOUT=20, CONNECT_TIMEOUT=20, DEADLOCK_AFTER=None)
-from distlock import zk_lock
-with zk_lock(first):
-    print("holds", flush=True)
-    sys.stdin.readline()
-    zk_lock(second, timeout=60).acquire()
-    print("has both", flush=True)
-    sys.stdin.readline()
-"""
-
-
-def test_a_cycle_of_three_processes_is_found(tree: Tree, zookeeper: ZooKeeper) -> None:
-    with ExitStack() as stack:
-        where = (zookeeper.hosts, tree.namespace)
-        keys = ["a", "b", "c"]
-        processes = [
-            stack.enter_context(spawn_python(PROCESS, *where, key, keys[place - 2]))
-            for place, key in enumerate(keys)
-        ]
-        for process in processes:
-            assert said(process) == "holds"
-        for process in processes[:2]:
-            tell(process)
-        tree.await_line("b", 2)
-        tree.await_line("c", 2)
-        assert deadlocks(budget=PATIENCE) == []
-        tell(processes[2])
-        tree.await_line("a", 2)
-        (cycle,) = deadlocks(budget=PATIENCE)
-        assert sorted(link.lock.key for link in cycle.links) == keys
-        pids = {link.waiter.participant.pid for link in cycle.links}
-        assert pids == {process.pid for process in processes}
-        assert cycle.youngest.participant.pid == processes[2].pid
-        for process in processes:
-            process.kill()
-            process.wait()
-    # Their sessions run on; whoever looks at the tree next is not to wait for them.
-    with cleared(tree):
-        assert len(deadlocks(budget=PATIENCE)) == 1
 
 
 def test_a_cycle_that_is_not_there_at_a_second_look_does_not_count(

@@ -8,7 +8,6 @@ from datetime import datetime, timezone
 import pytest
 
 from distlock import (
-    revoke,
     zk_leader,
     zk_lease,
     zk_lock,
@@ -153,16 +152,6 @@ def test_a_leader_is_named_without_its_prefix() -> None:
     beat.release()
 
 
-@pytest.mark.usefixtures("holder")
-def test_one_who_was_asked_to_leave_is_said_to_be() -> None:
-    (before,) = found().locks
-    assert before.revoked == ()
-    assert revoke(zk_lock("key").holder())
-    (after,) = found().locks
-    assert after.revoked == after.holders
-    assert "was asked to leave" in str(after.holders[0])
-
-
 @pytest.mark.parametrize("key", ["naïve", "a/b", "a b", "100%", "zookeeper", ".", "%leader:x"])
 def test_keys_are_told_as_they_were_given(key: str) -> None:
     with zk_lock(key):
@@ -210,15 +199,6 @@ def test_the_time_is_asked_for_once_a_minute() -> None:
 
 
 # --- depth ----------------------------------------------------------------------------------------
-
-
-def test_keys_are_selected(tree: Tree) -> None:
-    with cleared(tree):
-        for key in ("stock:1", "stock:ä", "mail"):
-            stand(tree, key)
-        chosen = found(select=lambda key: key.startswith("stock:"))
-        assert [lock.key for lock in chosen.locks] == ["stock:ä", "stock:1"]
-        assert chosen.keys == 2
 
 
 def test_a_depth_limits_what_is_read_and_not_what_is_counted(tree: Tree) -> None:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 from kazoo.security import make_digest_acl
 
+from distlock.inspection.state import Contender, Lock, Snapshot
 from distlock.inspection.tree import look, snapshot
 from tests.kit.tools import PATIENCE, Tree
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distlock.inspection.state import Contender, Lock, Snapshot
 
 #: Somebody who alone may do anything with a node that is to be closed to us.
 NOBODY = ("nobody", "secret")

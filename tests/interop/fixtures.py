@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from benchmarks import curator
+from distlock_chaos.server import ZooKeeper
 from tests.interop.tools import KEY, SOURCE, JavaPeer, NewContender, contenders
 from tests.kit.engines import first_then_deep
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.tools import MakeOwner, Tree
+from tests.kit.tools import MakeOwner, Tree
 
 
 @pytest.fixture(scope="session", params=first_then_deep([False, True]), ids=["Debian's", "5.7"])

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pytest
 
 from distlock.embedded.server import EmbeddedZooKeeper
 from distlock_chaos.proxy import TcpProxy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import pytest
 
 #: What cannot run here: a part of the name of a test → the reason.
 LEFT_OUT: Final = {

@@ -8,18 +8,14 @@ Some seconds in every run. By hand, for a minute each::
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 
 from tests.interop.tools import KEY, Count, JavaPeer, Witness, contend
 from tests.kit.helpers import eventually
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-    from pathlib import Path
-
-    from tests.kit.tools import MakeOwner, Tree
+from tests.kit.tools import MakeOwner, Tree
 
 pytestmark = pytest.mark.deep
 
@@ -93,24 +89,3 @@ def test_without_a_lock_the_witness_finds_overlaps_of_java_and_python(
         return sum(count.overlaps for count in [*counts["Java"], *counts["Python"]])
 
     eventually(overlaps, LAST_ROUND, "an overlap")
-
-
-@pytest.mark.parametrize(
-    ("inside", "recipe", "crowded"),
-    [
-        ([], "none", False),
-        (["none"], "none", True),
-        (["read", "read"], "read", False),
-        (["read", "write"], "read", True),
-        (["read"], "write", True),
-        (["semaphore"], "semaphore=2", False),
-        (["semaphore", "semaphore"], "semaphore=2", True),
-    ],
-)
-def test_both_witnesses_know_who_may_be_inside_together(
-    contention: Contention, witness_folder: Path, inside: list[str], recipe: str, crowded: bool
-) -> None:
-    for number, name in enumerate(inside):
-        (witness_folder / f"{name}-{number}").touch()
-    assert Witness(witness_folder, recipe).is_crowded() == crowded
-    assert contention.in_java(recipe, 0).result(LAST_ROUND) == f"1 {int(crowded)}"

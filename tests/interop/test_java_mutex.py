@@ -6,39 +6,18 @@ die.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from distlock import LockBusy, LockLost, zk_lock
 from distlock.session.registry import session_for
+from distlock_chaos.server import ZooKeeper
 from tests.interop.tools import BOTH_WAYS, KEY, InJava, JavaError, JavaPeer, Language, NewContender
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from distlock_chaos.server import ZooKeeper
-
 both_ways = pytest.mark.parametrize(("holds", "waits"), BOTH_WAYS)
-
-
-@both_ways
-def test_a_holder_excludes_the_other_language_and_hands_over(
-    contender: NewContender, tree: Tree, holds: Language, waits: Language
-) -> None:
-    holder, waiter = contender(holds), contender(waits)
-    assert holder.acquire()
-    assert not waiter.acquire(timeout=0)
-    assert not waiter.acquire(timeout=0.1)
-    granted = waiter.ask()
-    tree.await_line(KEY, 2)
-    assert not granted.done()
-    holder.release()
-    assert granted.result(PATIENCE)
-    assert not holder.acquire(timeout=0)
-    waiter.release()
 
 
 @both_ways
@@ -178,22 +157,6 @@ def test_a_killed_java_holder_frees_the_lock_when_its_session_ends(
         assert not granted.done()
     finally:
         doomed.kill()
-    assert granted.result(PATIENCE)
-    waiter.now(zk_lock(KEY).release)
-
-
-def test_a_java_service_that_ends_in_order_frees_the_lock(
-    java_command: list[str], zookeeper: ZooKeeper, tree: Tree, make_owner: MakeOwner, tmp_path: Path
-) -> None:
-    leaving = JavaPeer(java_command, zookeeper.hosts, folder=tmp_path)
-    try:
-        assert leaving.do("holder", "acquire", "mutex", tree.path(KEY), PATIENCE) == "got"
-        waiter = make_owner()
-        granted = waiter.submit(zk_lock(KEY).acquire, timeout=PATIENCE)
-        tree.await_line(KEY, 2)
-    finally:
-        leaving.end()
-    # Its session would have lasted longer than this waits.
     assert granted.result(PATIENCE)
     waiter.now(zk_lock(KEY).release)
 

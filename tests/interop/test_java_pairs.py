@@ -7,7 +7,7 @@ next of ours raises `IncompatiblePeer`, and a leader loses the leadership.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -17,9 +17,6 @@ from distlock.session.registry import session_for
 from tests.interop.tools import KEY, InJava, InPython, JavaPeer
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = [
     pytest.mark.deep,

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
 
 import pytest
 
 from distlock import Mutex, revoke, zk_lock
-from tests.interop.tools import KEY, InJava, NewContender
+from tests.interop.tools import KEY, InJava, JavaPeer, NewContender
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
-
-if TYPE_CHECKING:
-    from tests.interop.tools import JavaPeer
 
 pytestmark = pytest.mark.deep
 
@@ -56,18 +52,3 @@ def test_python_is_told_that_java_asks(
         rival.release()
     assert granted.result(PATIENCE)
     owner.now(lock.release)
-
-
-def test_a_python_holder_that_gives_way_lets_java_in(
-    java: JavaPeer, contender: NewContender, tree: Tree, make_owner: MakeOwner
-) -> None:
-    asked: Future[Mutex] = Future()
-    lock, owner, waiter = zk_lock(KEY, on_revoke=asked.set_result), make_owner(), contender("Java")
-    owner.now(lock.acquire)
-    granted = waiter.ask()
-    ours, _ = tree.await_line(KEY, 2)
-    java.do("revokes", "revoke", f"{tree.path(KEY)}/{ours}")
-    asked.result(PATIENCE)
-    owner.now(lock.release)
-    assert granted.result(PATIENCE)
-    waiter.release()

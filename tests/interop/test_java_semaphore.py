@@ -5,21 +5,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-import pytest
-
-from tests.interop.tools import BOTH_WAYS, KEY, JavaPeer, Language, NewContender
+from distlock_chaos.server import ZooKeeper
+from tests.interop.tools import KEY, JavaPeer, Language, NewContender
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.tools import Tree
-
-both_ways = pytest.mark.parametrize(("holds", "waits"), BOTH_WAYS)
+from tests.kit.tools import PATIENCE, Tree
 
 #: A limit of two leases.
 TWO = "semaphore=2"
@@ -51,23 +42,6 @@ def test_the_leases_of_both_languages_count_together(contender: NewContender, tr
     await_leases(tree, 0)
 
 
-@both_ways
-def test_a_returned_lease_goes_to_the_other_language(
-    contender: NewContender, tree: Tree, holds: Language, waits: Language
-) -> None:
-    first, second, waiter = contender(holds), contender(holds), contender(waits)
-    assert first.acquire(TWO)
-    assert second.acquire(TWO)
-    granted = waiter.ask(TWO)
-    await_leases(tree, 3)
-    assert not granted.done()
-    first.release(TWO)
-    assert granted.result(PATIENCE)
-    assert not first.acquire(TWO, timeout=0)
-    second.release(TWO)
-    waiter.release(TWO)
-
-
 def test_those_who_wait_for_a_lease_are_granted_in_the_order_of_arrival(
     contender: NewContender, tree: Tree
 ) -> None:
@@ -86,36 +60,6 @@ def test_those_who_wait_for_a_lease_are_granted_in_the_order_of_arrival(
         releasing.release("semaphore=1")
         assert granted[turn].result(PATIENCE)
     line[-1].release("semaphore=1")
-
-
-@both_ways
-def test_a_semaphore_mutex_excludes_the_other_language(
-    contender: NewContender, tree: Tree, holds: Language, waits: Language
-) -> None:
-    holder, waiter = contender(holds), contender(waits)
-    assert holder.acquire("semaphore-mutex")
-    assert not waiter.acquire("semaphore-mutex", timeout=0)
-    granted = waiter.ask("semaphore-mutex")
-    await_leases(tree, 2)
-    assert not granted.done()
-    holder.release("semaphore-mutex")
-    assert granted.result(PATIENCE)
-    waiter.release("semaphore-mutex")
-
-
-@pytest.mark.parametrize("waits_as", ["semaphore=1", "semaphore-mutex"])
-def test_a_semaphore_mutex_is_a_semaphore_of_one(
-    contender: NewContender, tree: Tree, waits_as: str
-) -> None:
-    holder, waiter = contender("Java"), contender("Python")
-    holds_as = "semaphore=1" if waits_as == "semaphore-mutex" else "semaphore-mutex"
-    assert holder.acquire(holds_as)
-    granted = waiter.ask(waits_as)
-    await_leases(tree, 2)
-    assert not granted.done()
-    holder.release(holds_as)
-    assert granted.result(PATIENCE)
-    waiter.release(waits_as)
 
 
 def test_the_leases_of_a_killed_java_process_come_back(

@@ -5,20 +5,15 @@ Its nodes are ordered by other rules than Curator's, so both would hold.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+from kazoo.client import KazooClient
+from pytest_django import Settings
 
 from distlock import IncompatiblePeer, zk_lock
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually, raw_client
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kazoo.client import KazooClient
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("distlock_settings")
 

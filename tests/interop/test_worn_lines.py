@@ -9,9 +9,9 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pytest_django import Settings
 
 from benchmarks import curator, newer_curator
 from distlock import IncompatiblePeer, zk_lock
@@ -22,9 +22,6 @@ from distlock_chaos.server import ZooKeeper
 from tests.interop.tools import KEY, InJava, JavaPeer, Witness, contend
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import PATIENCE, MakeOwner
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
 
 pytestmark = pytest.mark.deep
 

@@ -8,10 +8,11 @@ import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 from uuid import uuid4
 
 from distlock import (
@@ -23,9 +24,6 @@ from distlock import (
 )
 from distlock_chaos.guard import GuardedProcess
 from tests.kit.tools import PATIENCE, MakeOwner, Owner
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 SOURCE = Path(__file__).with_name("Peer.java")
 KEY = "key"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from types import CodeType
+from typing import Any
 
 from distlock import (
     LockBusy,
@@ -25,13 +27,7 @@ from distlock.owner.owner import current
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.losses import beneficiaries
-from tests.kit.tools import PATIENCE, forgets_all
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import CodeType
-
-    from tests.kit.tools import Tree
+from tests.kit.tools import PATIENCE, Tree, forgets_all
 
 KEY = "key"
 TTL = 600.0

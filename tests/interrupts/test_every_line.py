@@ -11,21 +11,16 @@ import itertools
 import linecache
 import sys
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from types import CodeType, FrameType
 
 import pytest
 
 from distlock.owner.owner import current
 from tests.deadline import test_every_step as technique
 from tests.interrupts.recipes import EXITS, RECIPES, block_of, nothing_is_left, parents
-from tests.kit.tools import await_connection, within
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import CodeType, FrameType
-
-    from tests.kit.tools import Tree
+from tests.kit.tools import Tree, await_connection, within
 
 pytestmark = pytest.mark.deep
 

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Callable
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
 import pytest
 
 from distlock import LockUnavailable, zk_lock, zk_semaphore
 from distlock.engine.timer import call_later
+from distlock.session.session import Session
 from tests.kit.helpers import without_garbage_collection
 from tests.kit.tools import PATIENCE, await_connection, within
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distlock.session.session import Session
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 

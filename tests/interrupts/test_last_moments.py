@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from celery.exceptions import SoftTimeLimitExceeded
 
 from distlock import zk_leader, zk_lock
 from distlock.owner.owner import current
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import spawn_python
-from tests.kit.tools import PATIENCE, MakeOwner, await_connection
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.tools import Tree
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection
 
 pytestmark = pytest.mark.usefixtures("tree")
 
@@ -51,29 +46,6 @@ def test_a_lock_that_is_taken_when_python_ends_is_refused_at_once(
     with spawn_python(LOCKS_IN_DEL, zookeeper.hosts, tree.namespace) as process:
         output, _ = process.communicate(timeout=PATIENCE)
         assert output.strip() == "LockUnavailable"
-
-
-def test_a_first_use_in_a_copied_context_makes_the_thread_the_owner() -> None:
-    found: list[Any] = []
-
-    def work() -> None:
-        lock = zk_lock("key")
-        found.append(contextvars.copy_context().run(lock.acquire))
-        found.append(lock.held)
-        lock.release()
-        found.append(lock.held)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join(PATIENCE)
-    assert found == [True, True, False]
-
-
-def test_two_jobs_of_a_pooled_thread_in_contexts_of_their_own_are_two_owners() -> None:
-    with ThreadPoolExecutor(1) as pool:
-        jobs = [pool.submit(contextvars.Context().run, current) for _ in range(2)]
-    one, two = (job.result() for job in jobs)
-    assert one is not two
 
 
 def test_a_thread_that_ends_with_a_lock_held_is_logged(

@@ -10,9 +10,11 @@ import itertools
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -20,19 +22,14 @@ from distlock import LockUnavailable, zk_lock
 from distlock.contenders.batch import BatchMember
 from distlock.session import registry
 from distlock.session.registry import close_sessions, session_for
+from distlock.session.session import Session
 from distlock.testing import memory_zookeeper
+from distlock_chaos.server import ZooKeeper
 from tests.deadline.test_every_step import PACKAGE
 from tests.fork.tools import heard, program
 from tests.interrupts.recipes import RECIPES, block_of, nothing_is_left, parents
 from tests.kit.stopwatch import Stopwatch
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
-
-    from distlock.session.session import Session
-    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.deep
 

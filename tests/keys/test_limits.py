@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from distlock.conf import Configuration
 from distlock.keys import limits
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
+from distlock_chaos.server import ZooKeeper
 
 
 def test_a_server_grants_timeouts_between_the_limits(zookeeper: ZooKeeper) -> None:

@@ -110,13 +110,6 @@ def test_no_object_at_all_makes_reading_fail(facts: dict[str, Any]) -> None:
     str(participant).encode()
 
 
-@pytest.mark.parametrize("name", ["host", "worker", "owner", "label"])
-@pytest.mark.parametrize("value", [None, 1, 1.5, True, [], {}, ["x"], {"a": "b"}])
-def test_a_fact_of_a_wrong_type_counts_as_unknown(name: str, value: Any) -> None:
-    participant = said(**{name: value})
-    assert getattr(participant, {"owner": "owner_id"}.get(name, name)) == ""
-
-
 @pytest.mark.parametrize("pid", [None, "41", 4.5, True, [], {}])
 def test_a_pid_of_a_wrong_type_counts_as_unknown(pid: Any) -> None:
     assert said(pid=pid).pid is None

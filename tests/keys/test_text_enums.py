@@ -83,11 +83,6 @@ def test_what_was_acquired_by_one_is_released_by_the_other(new_lock: NewLock) ->
     eventually(lambda: is_free(new_lock("stock:42")), PATIENCE)
 
 
-def test_a_reader_waits_for_a_writer_of_the_text_that_it_equals() -> None:
-    with zk_rwlock(Key.STOCK).write:
-        assert not is_free(zk_rwlock("stock:42").read)
-
-
 def test_a_hold_names_the_key_as_plain_text() -> None:
     with zk_lock(Key.STOCK) as hold:
         assert type(hold.key) is str

@@ -5,17 +5,14 @@ A new prefix for each attempt, foreign children, kazoo's own locks, and the wrap
 
 from __future__ import annotations
 
+import random
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from distlock.keys.znodes import LOCK, in_line, incompatible_recipe, parse, protected_prefix
-
-if TYPE_CHECKING:
-    import random
 
 LAST, FIRST = 2**31 - 1, -(2**31)
 
@@ -117,11 +114,6 @@ def test_a_long_line_is_parsed_once() -> None:
 )
 def test_incompatible_recipes_are_known(name: str, answer: str) -> None:
     assert incompatible_recipe(name) == answer
-
-
-def test_the_line_is_in_the_order_of_arrival() -> None:
-    names = [lock_node(number) for number in range(9, 13)]
-    assert [node.name for node in in_line(reversed(names))] == names
 
 
 @given(

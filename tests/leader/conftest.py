@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from distlock.locks.leader import Leader
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.kit.tools import MakeOwner, Tree
+from tests.kit.tools import MakeOwner, Tree
 
 
 @pytest.fixture(autouse=True)

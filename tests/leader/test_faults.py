@@ -10,31 +10,23 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import subprocess
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from distlock import Hold, zk_leader
-from distlock.session.registry import session_for
+from distlock.locks.leader import Leader
+from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually, spawn_python
-from tests.kit.losses import await_own_watch, said
-from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, expire
+from tests.kit.losses import said
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection
 from tests.leader.test_run import NAME, RUNS, ends
 
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable
-
-    from distlock.locks.leader import Leader
-    from distlock_chaos.proxy import TcpProxy
-    from distlock_chaos.server import ZooKeeper
-
 pytestmark = pytest.mark.deep
-
-#: Until when a leader is told of what an operator did, in seconds: before its session's deadline.
-AT_ONCE = 2.0
 
 
 class Terms:
@@ -120,28 +112,6 @@ def lead_on(
     assert terms.one_at_a_time(told_within=told_within)
 
 
-# --- the session and the node --------------------------------------------------------------------
-
-
-def test_a_leader_whose_session_expires_is_replaced_and_queues_again(
-    tree: Tree, zookeeper: ZooKeeper, terms: Terms
-) -> None:
-    leading, waiting, stop = two(terms, lambda: len(tree.lock_nodes()))
-    expire(zookeeper.hosts, session_for())
-    lead_on(terms, waiting, stop, lost=leading, told_within=AT_ONCE)
-
-
-def test_a_leader_whose_node_an_operator_breaks_is_replaced_and_queues_again(
-    tree: Tree, terms: Terms
-) -> None:
-    leading, waiting, stop = two(terms, lambda: len(tree.lock_nodes()))
-    hold = terms.hold
-    assert hold is not None
-    await_own_watch(tree, hold)
-    tree.client.delete(hold.path)
-    lead_on(terms, waiting, stop, lost=leading, told_within=AT_ONCE)
-
-
 # --- the link ------------------------------------------------------------------------------------
 
 
@@ -167,42 +137,6 @@ def test_a_leader_that_is_cut_off_is_replaced_and_queues_again(
     eventually(lambda: waiting.is_leader, 2 * PATIENCE, "the next leader")
     broken_link.pass_through()
     lead_on(terms, waiting, stop, lost=leading)
-
-
-def test_a_leader_leads_on_after_a_short_cut(
-    tree: Tree, broken_link: TcpProxy, terms: Terms
-) -> None:
-    leading, waiting, stop = two(terms, lambda: len(tree.lock_nodes()))
-    token = terms.hold.token if terms.hold else 0
-    broken_link.drop()  # it may connect again at once
-    eventually(lambda: session_for().connected and session_for().deadline.running, PATIENCE)
-    assert leading.is_leader
-    assert not waiting.is_leader
-    stop()
-    assert terms.ended[0][:2] == (leading, token)
-    assert terms.one_at_a_time()
-
-
-# --- the server ----------------------------------------------------------------------------------
-
-
-def test_a_leader_leads_on_when_its_server_is_killed_and_comes_back(
-    own_zookeeper: ZooKeeper, terms: Terms
-) -> None:
-    leading, waiting, stop = two(terms, lambda: len(zk_leader(NAME).participants()))
-    token = terms.hold.token if terms.hold else 0
-    (server,) = own_zookeeper.servers
-    server.kill()
-    eventually(lambda: not session_for().connected, PATIENCE)
-    assert leading.is_leader  # for as long as the session cannot have expired
-    server.start()
-    for using in ("default", "other"):
-        eventually(lambda alias=using: session_for(alias).connected, 2 * PATIENCE)  # type: ignore[misc]
-    assert leading.is_leader
-    assert not waiting.is_leader
-    stop()
-    assert terms.ended[0][:2] == (leading, token)
-    assert terms.one_at_a_time()
 
 
 # --- the process ---------------------------------------------------------------------------------

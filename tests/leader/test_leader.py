@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from concurrent.futures import Future
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,13 +18,9 @@ from distlock.conf import UNSET, wait_limit
 from distlock.keys.templates import key_of, znode_name
 from distlock.locks.leader import PREFIX, Leader
 from distlock.session.registry import session_for
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from distlock_chaos.server import ZooKeeper
 
 NAME = "beat"
 

@@ -7,24 +7,20 @@ Curator: TestLeaderSelector.testAutoRequeue, testInterruption, testErrorPolicies
 from __future__ import annotations
 
 import signal
+import subprocess
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from distlock import Hold, LockBusy, LockLost, LockUnavailable, zk_leader, zk_lock
 from distlock.session.registry import session_for
+from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually, spawn_python
 from tests.kit.losses import await_own_watch, said, tell
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, forgets_all
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable
-
-    from distlock_chaos.proxy import TcpProxy
-    from distlock_chaos.server import ZooKeeper
 
 NAME = "beat"
 

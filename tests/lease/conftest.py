@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+from pytest_django import Settings
 
 from distlock.session.registry import close_sessions
 from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
 
 
 @pytest.fixture

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from django.db import transaction
 
 from distlock import LockBusy, LockInTransaction, LockLost, zk_lease
+from tests.kit.tools import MakeOwner, Tree
 from tests.lease.tools import LONG, SHORT, owner_of, said
-
-if TYPE_CHECKING:
-    from tests.kit.tools import MakeOwner, Tree
 
 pytestmark = pytest.mark.usefixtures("tree")
 
@@ -33,12 +29,6 @@ def test_a_block_without_an_owner_is_its_threads(tree: Tree, make_owner: MakeOwn
     assert hold.valid_for() == 0
     with pytest.raises(LockLost, match="was released"):
         hold.check()
-
-
-def test_an_error_in_the_block_releases_and_goes_on(tree: Tree) -> None:
-    with pytest.raises(ZeroDivisionError), zk_lease("key", LONG):
-        raise ZeroDivisionError
-    assert said(tree, "key") is None
 
 
 @pytest.mark.parametrize("error", [None, KeyError("the body's own")])

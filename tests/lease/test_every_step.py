@@ -12,8 +12,10 @@ import contextlib
 import itertools
 import linecache
 import typing
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,7 @@ from distlock import LockBusy, zk_lease
 from distlock.lease.hold import _blocks
 from distlock.lease.persistent import PersistentLease
 from distlock.session.registry import session_for
+from distlock_chaos.proxy import TcpProxy
 from tests.deadline import test_every_step as technique
 from tests.deadline.test_every_step import (
     KEY,
@@ -33,12 +36,6 @@ from tests.kit.helpers import eventually
 from tests.kit.losses import beneficiaries
 from tests.kit.tools import PATIENCE, Tree, await_connection, forgets_all
 from tests.lease.tools import LONG, node_path, said
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
-
-    from distlock_chaos.proxy import TcpProxy
 
 pytestmark = pytest.mark.deep
 
@@ -165,11 +162,6 @@ def test_an_exception_before_any_line_of_a_refused_block_leaves_nothing(
 
 
 # --- tasks ---------------------------------------------------------------------------------------
-
-
-async def block_async() -> None:
-    async with zk_lease(KEY, LONG, timeout=5):
-        await asyncio.sleep(0)
 
 
 def test_a_block_interrupted_in_an_outage_is_given_back_after_it(

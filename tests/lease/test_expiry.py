@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
@@ -16,21 +15,15 @@ from distlock.lease import operation
 from distlock.lease import persistent as sweeping
 from distlock.lease.hold import DRIFT, known
 from distlock.lease.persistent import sweep
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import spawn_python
 from tests.kit.losses import said, tell
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
 from tests.lease.tools import LONG, SHORT, await_end, node_path, owner_of
 
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-    from typing import Any
-
-    from distlock_chaos.server import ZooKeeper
-
 pytestmark = pytest.mark.usefixtures("tree")
 
 CONTENDERS = 8
-PROCESSES = 4  # of two contenders each
 TURNS = 3  # of each contender
 ROUNDS = 20
 
@@ -66,43 +59,6 @@ def test_threads_take_over_one_at_a_time_with_rising_tokens(make_owner: MakeOwne
         for number in range(CONTENDERS)
     ]
     assert_one_at_a_time([turn for one in work for turn in one.result(100)])
-
-
-TAKES_TURNS = """
-import json, sys
-from concurrent.futures import ThreadPoolExecutor
-from tests.kit.tools import set_up
-set_up(sys.argv[1], sys.argv[2], CONNECT_TIMEOUT=15)
-from distlock.session.registry import session_for
-from tests.lease.test_expiry import take_turns
-from tests.kit.tools import await_connection
-await_connection()
-print("ready")
-sys.stdin.readline()
-with ThreadPoolExecutor(2) as pool:
-    print(json.dumps(sum(pool.map(take_turns, sys.argv[3:]), [])))
-"""
-
-
-@pytest.mark.deep
-def test_processes_take_over_one_at_a_time_with_rising_tokens(
-    tree: Tree, zookeeper: ZooKeeper
-) -> None:
-    with ExitStack() as stack:
-        processes = [
-            stack.enter_context(
-                spawn_python(
-                    TAKES_TURNS, zookeeper.hosts, tree.namespace, f"{number}-a", f"{number}-b"
-                )
-            )
-            for number in range(PROCESSES)
-        ]
-        for process in processes:
-            assert said(process) == "ready"
-        for process in processes:
-            tell(process)
-        turns = [tuple(turn) for process in processes for turn in json.loads(said(process))]
-        assert_one_at_a_time(turns)
 
 
 def test_of_many_who_try_once_exactly_one_gets_an_ended_lease(

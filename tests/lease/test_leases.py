@@ -6,9 +6,10 @@ import asyncio
 import threading
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from distlock import Hold, LockBusy, LockLost, NotOwner, zk_lease
 from distlock.fencing import token_of
@@ -19,9 +20,6 @@ from distlock.session.session import Session
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all
 from tests.lease.tools import LONG, SHORT, await_end, node_path, owner_of, said
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
 
 pytestmark = pytest.mark.usefixtures("tree")
 
@@ -67,14 +65,6 @@ def test_one_release_ends_it_however_often_it_was_acquired_and_a_second_is_refus
     assert not lease.held
     with pytest.raises(NotOwner, match="it is free"):
         lease.release()
-
-
-def test_the_parents_go_with_the_last_node(tree: Tree) -> None:
-    with zk_lease("key", LONG):
-        assert tree.children(tree.namespace) == ["@leases"]
-    eventually(lambda: not tree.client.exists(tree.namespace), PATIENCE)
-    with zk_lease("key", LONG):  # and are made again
-        assert said(tree, "key")
 
 
 # --- tokens --------------------------------------------------------------------------------------
@@ -178,19 +168,6 @@ def test_a_waiter_is_woken_by_the_release(tree: Tree, make_owner: MakeOwner) -> 
     assert owner_of(tree, "key") == "you"
     tree.await_watches()
     forgets_all(session_for())
-
-
-def test_a_waiter_goes_on_waiting_when_the_owner_renews(tree: Tree, make_owner: MakeOwner) -> None:
-    mine = zk_lease("key", 2, owner="me")
-    assert mine.acquire()
-    waiting = make_owner().submit(zk_lease("key", LONG, owner="you", using="other").acquire)
-    tree.await_watches(node_path(tree, "key"))
-    for _ in range(5):
-        mine.renew(LONG)
-        tree.await_watches(node_path(tree, "key"))
-    assert not waiting.done()
-    mine.release()
-    assert waiting.result(PATIENCE)
 
 
 def test_busy_says_who_has_it_and_until_when() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from distlock.session.registry import session_for
 from distlock.session.session import Session
 from distlock.signals import lock_acquired
 from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually
 from tests.kit.tools import (
     OVERRUN,
@@ -25,11 +27,6 @@ from tests.kit.tools import (
     within,
 )
 from tests.lease.tools import LONG, SHORT, await_end, node_path, owner_of, said
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("tree")
 

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+from pytest_django import Settings
 
 from distlock import zk_lease
-from distlock.lease.persistent import sweep
+from distlock.lease.persistent import LeaseHold, sweep
 from distlock.session.registry import close_sessions, session_for
 from distlock_chaos.clock import set_clock
 from distlock_chaos.install import ServerNotInstalled
+from distlock_chaos.server import Server
 from distlock_chaos.site import Site
 from tests.kit.helpers import eventually, spawn_python
 from tests.kit.losses import said, tell
 from tests.kit.tools import PATIENCE, Tree, await_connection
 from tests.lease.tools import LONG, SHORT, await_end, owner_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
-    from distlock.lease.persistent import LeaseHold
-    from distlock_chaos.server import Server
 
 pytestmark = [pytest.mark.deep, pytest.mark.usefixtures("two_sessions")]
 

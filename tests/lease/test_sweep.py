@@ -5,22 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from celery import Celery
 from django.core.management import CommandError, call_command
 
-from distlock import LockUnavailable, zk_lease
+from distlock import zk_lease
 from distlock.lease.persistent import Swept, sweep
 from distlock.management.subcommands import sweep as subcommand
-from distlock_chaos.ports import free_ports
 from tests.kit.helpers import eventually
-from tests.kit.tools import OVERRUN, PATIENCE, MakeOwner, Tree, within
-from tests.lease.tools import LONG, await_end, node_path, said
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
+from tests.kit.tools import PATIENCE, MakeOwner, Tree
+from tests.lease.tools import LONG, await_end, node_path
 
 pytestmark = pytest.mark.usefixtures("tree")
 
@@ -71,11 +67,6 @@ def test_live_leases_and_unreadable_nodes_are_left_alone(tree: Tree) -> None:
     assert tree.client.get(path)[0] == b"?"
 
 
-def test_there_may_be_nothing_to_sweep(tree: Tree) -> None:
-    assert sweep() == Swept(0, 0, [])
-    assert not tree.client.exists(tree.namespace)
-
-
 def test_two_sweeps_at_a_time_remove_each_lease_once(make_owner: MakeOwner) -> None:
     let_end(300)
     start = threading.Barrier(2)
@@ -123,13 +114,6 @@ def run(*arguments: str) -> tuple[str, str]:
     return out.getvalue(), errors.getvalue()
 
 
-def test_the_command_says_what_it_did(tree: Tree) -> None:
-    assert zk_lease("live", LONG, owner="me").acquire()
-    let_end(2)
-    assert run("--using", "other") == ("Removed 2 expired leases; 1 are live.\n", "")
-    assert said(tree, "live")
-
-
 def test_nodes_that_cannot_be_read_end_it_with_status_3(tree: Tree) -> None:
     path = node_path(tree, "unreadable")
     tree.client.create(path, b"?", makepath=True)
@@ -146,20 +130,3 @@ def test_an_interrupt_ends_it_with_status_130(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(CommandError, match="Interrupted") as error:
         run()
     assert error.value.returncode == 130
-
-
-def test_a_server_that_is_away_ends_it_with_status_69(settings: Settings) -> None:
-    (port,) = free_ports(1)
-    hosts = f"127.0.0.1:{port}"
-    settings.DISTLOCK = {"default": {"HOSTS": hosts, "CONNECT_TIMEOUT": 0.3}}
-    with within(0.3 + OVERRUN), pytest.raises(LockUnavailable, match=hosts):
-        sweep()
-    with pytest.raises(CommandError, match=hosts) as error:
-        run()
-    assert error.value.returncode == 69
-
-
-def test_an_unknown_alias_ends_it_with_status_78() -> None:
-    with pytest.raises(CommandError, match="no alias 'elsewhere'") as error:
-        run("--using", "elsewhere")
-    assert error.value.returncode == 78

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kazoo.exceptions import NoNodeError
 
 from distlock.keys.templates import znode_name
+from distlock.lease.persistent import PersistentLease
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from distlock.lease.persistent import PersistentLease
-    from tests.kit.tools import Tree
+from tests.kit.tools import PATIENCE, Tree
 
 #: For leases that are not to end while a test runs, in seconds.
 LONG = 600.0

@@ -6,7 +6,7 @@ import ast
 import logging
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from django.http import HttpRequest, HttpResponse
@@ -14,15 +14,13 @@ from django.test import Client
 from django.urls import re_path
 from hypothesis import given
 from hypothesis import strategies as st
+from pytest_django import Settings
 
 import distlock
 from distlock import DistlockError, LockBusy, exceptions, zk_lock
 from distlock.checks import MIDDLEWARE
 from distlock.logs.loggers import safe
 from distlock.owner.owner import label
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
 
 FORGED = "x\r\nERROR forged \x1b[2J\u202e\u2028\x85"
 _LOGGERS = {"getLogger", "get_logger", "get_task_logger"}
@@ -121,13 +119,6 @@ def test_no_argument_breaks_a_line(call: Call, values: list[Any]) -> None:
     line = lines.format(record)
     assert line.isprintable()
     assert len(line) < 1000 + 2100 * call.arguments
-
-
-def test_a_short_argument_is_shown_as_it_is() -> None:
-    logger = safe(logging.getLogger("tests.log_lines"))
-    record = logger.makeRecord("", 10, "", 0, "%s %r %d %.1f", ("é", "a\nb", 7, 1.25), None)
-    logger.filter(record)
-    assert record.getMessage() == r"é 'a\nb' 7 1.2"
 
 
 # --- the whole way ----------------------------------------------------------------------------

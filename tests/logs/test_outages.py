@@ -8,24 +8,20 @@ import re
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from distlock.engine.zookeeper import client
 from distlock.logs import loggers
 from distlock.session.registry import close_sessions, session_for
 from distlock_chaos.ports import free_ports
+from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually, logged
 from tests.kit.tools import PATIENCE, await_connection, inside
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
-    from distlock_chaos.proxy import TcpProxy
-    from distlock_chaos.server import ZooKeeper
 
 kazoo = logging.getLogger("distlock.kazoo")
 
@@ -87,16 +83,6 @@ def test_a_long_outage_is_logged_again_with_the_reason_of_the_moment(
     assert re.fullmatch(again, logged(caplog)[1])
 
 
-def test_without_a_server_from_the_start_there_is_one_line(
-    settings: Settings, caplog: pytest.LogCaptureFixture
-) -> None:
-    hosts = f"127.0.0.1:{free_ports(1)[0]}"
-    settings.DISTLOCK = {"default": {"HOSTS": hosts}}
-    session_for()
-    next_rounds()
-    assert logged(caplog) == [no_connection(hosts, "Connection refused")]
-
-
 def test_a_dead_server_beside_one_that_works_is_not_an_outage(
     distlock_settings: Settings, zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -130,13 +116,6 @@ def test_a_host_name_that_is_unknown_is_named_as_the_reason(
     eventually(lambda: logged(caplog), PATIENCE)
     reason = "no host name in HOSTS can be resolved"
     assert logged(caplog) == [no_connection("zk1.example", reason)]
-
-
-@pytest.mark.usefixtures("distlock_settings")
-def test_the_end_of_a_session_is_not_an_outage(caplog: pytest.LogCaptureFixture) -> None:
-    await_connection()
-    close_sessions()
-    assert logged(caplog) == []
 
 
 # --- kazoo's own lines ---------------------------------------------------------------------------

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 import pytest
 
 from distlock import LockLost, zk_lock, zk_locked
 from distlock.session.registry import session_for
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, expire
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
-
 
 pytestmark = pytest.mark.usefixtures("tree")
 

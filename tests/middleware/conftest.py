@@ -1,13 +1,9 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from pytest_django import Settings
 
 from tests.testproject.templates import TEMPLATES
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
 
 
 @pytest.fixture(autouse=True)

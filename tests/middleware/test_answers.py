@@ -5,25 +5,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.test import AsyncClient, Client
 from django.urls import path
+from pytest_django import Settings
 
 from distlock import LockLost, zk_lock, zk_locked
 from distlock.checks import MIDDLEWARE
-from distlock.middleware import DistlockMiddleware
 from distlock_chaos.ports import free_ports
 from tests.testproject.elsewhere import held_elsewhere
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django.http.response import HttpResponseBase
-    from pytest_django import Settings
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 
@@ -157,11 +153,6 @@ def test_a_lost_lock_is_no_polite_refusal(get: Any) -> None:
 @both_stacks
 def test_it_answers_where_only_the_view_was_refused(get: Any) -> None:
     assert get("/no-such-page/").status_code == 404
-
-
-def test_it_knows_both_kinds_of_stack() -> None:
-    assert DistlockMiddleware.sync_capable
-    assert DistlockMiddleware.async_capable
 
 
 OWN_PAGES = {

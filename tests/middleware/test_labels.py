@@ -14,7 +14,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
 import pytest
@@ -22,15 +22,12 @@ from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.test import AsyncClient, Client
 from django.urls import include, path, re_path
+from pytest_django import Settings
 
 from distlock import LockBusy, zk_lock, zk_locked
 from distlock.checks import MIDDLEWARE
+from distlock_chaos.server import ZooKeeper
 from tests.kit.engines import tree_at
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 
@@ -197,13 +194,3 @@ def test_what_is_in_the_url_is_nowhere_in_the_node(zookeeper: ZooKeeper, namespa
     assert b"GET /hold/<sku>/" in data
     assert b"42" not in data.split(b"label")[1].split(b"since")[0]
     assert b"secret" not in data
-
-
-def test_the_one_refused_learns_which_request_holds_the_lock() -> None:
-    with ThreadPoolExecutor(1) as pool:
-        holding = pool.submit(Client().get, "/hold/42/?token=secret")
-        assert inside.wait(10)
-        second = Client().post("/hold/42/")
-        leave.set()
-        assert holding.result(10).content == b"sold"
-    assert (second.status_code, second.content) == (423, b"GET /hold/<sku>/")

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import linecache
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from types import FrameType
 
 import pytest
 
@@ -24,11 +24,7 @@ from tests.deadline.test_every_step import (
     cancel_everywhere,
     interrupt_everywhere,
 )
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from tests.kit.tools import MakeOwner, Tree
+from tests.kit.tools import MakeOwner, Tree
 
 pytestmark = pytest.mark.usefixtures("tree")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from distlock import LockInTransaction, LockKeyError, zk_lock, zk_multilock, zk_rwlock
+from distlock import LockInTransaction, zk_lock, zk_multilock, zk_rwlock
 
 pytestmark = pytest.mark.usefixtures("tree")
 
@@ -19,12 +19,6 @@ def test_nothing_is_no_multi_lock() -> None:
         zk_multilock(*())
 
 
-@pytest.mark.parametrize("key", ["", None, "\ud800"])
-def test_what_is_no_key_is_refused(key: str) -> None:
-    with pytest.raises(LockKeyError):
-        zk_multilock("a", key)
-
-
 @pytest.mark.parametrize(
     "wrong",
     [["a", "b"], {"a": 1}, 5, b"a", zk_rwlock("a")],
@@ -33,14 +27,6 @@ def test_what_is_no_key_is_refused(key: str) -> None:
 def test_what_is_no_lock_is_refused(wrong: Any) -> None:
     with pytest.raises(TypeError, match=r"Unpack a list with \*, and say .read or .write"):
         zk_multilock("a", wrong)
-
-
-@pytest.mark.parametrize("timeout", [-1, "5", float("nan"), True])
-def test_what_is_no_timeout_is_refused(timeout: Any) -> None:
-    with pytest.raises((ValueError, TypeError), match="timeout"):
-        zk_multilock("a", timeout=timeout)
-    with pytest.raises((ValueError, TypeError), match="timeout"):
-        zk_multilock("a").acquire(timeout=timeout)
 
 
 def test_a_lock_with_a_transaction_of_its_own_is_refused() -> None:

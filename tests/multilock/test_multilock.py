@@ -5,9 +5,8 @@ Curator goes on acquiring after one lock raised, and gives each the full timeout
 
 from __future__ import annotations
 
-import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -25,12 +24,10 @@ from distlock import (
 from distlock.locks.multilock import _time_left
 from distlock.owner.owner import current
 from distlock.session.registry import session_for
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually
 from tests.kit.losses import pass_time
 from tests.kit.tools import OVERRUN, PATIENCE, MakeOwner, Tree, expire, forgets_all, within
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("tree")
 
@@ -64,12 +61,6 @@ def test_the_alias_comes_before_the_key() -> None:
     locks = [zk_lock("z"), zk_lock("a", using="other"), zk_lock("y"), zk_lock("b", using="other")]
     with zk_multilock(*locks, "x", using="other"):
         assert held() == ["y", "z", "a", "b", "x"]
-
-
-def test_keys_are_of_the_alias_that_is_given() -> None:
-    with zk_multilock("a", zk_lock("b"), using="other") as (a, b):
-        assert a._grant.session is session_for("other")
-        assert b._grant.session is session_for("default")
 
 
 @pytest.mark.parametrize("others", [["a.b"], ["a-b", "a.b", "a0", "aa"]], ids=len)
@@ -239,15 +230,6 @@ def test_none_is_tried_when_the_time_is_up() -> None:
     assert busy.value.key == "a"
 
 
-def test_a_short_timeout_gets_free_locks(tree: Tree) -> None:
-    with zk_lock("warm"):
-        pass
-    for _ in range(10):
-        with zk_multilock("a", "b", timeout=0):
-            pass
-        tree.await_line("a", 0)
-
-
 # --- releasing -----------------------------------------------------------------------------------
 
 
@@ -311,42 +293,3 @@ def test_the_next_takers_are_in_when_the_block_is_left(make_owner: MakeOwner) ->
         taken = other.submit(both.acquire)
     assert taken.result(PATIENCE)
     other.now(both.release)
-
-
-# --- tasks ---------------------------------------------------------------------------------------
-
-
-def test_tasks_take_several_locks_without_a_thread() -> None:
-    inside, served = [], []
-
-    async def take(name: int) -> None:
-        async with zk_multilock("b", "a", timeout=PATIENCE) as holds:
-            assert [hold.key for hold in holds] == ["b", "a"]
-            inside.append(name)
-            await asyncio.sleep(0)
-            assert inside == [name]
-            inside.remove(name)
-            served.append(name)
-
-    async def run() -> None:
-        await asyncio.gather(*(take(number) for number in range(10)))
-        both = zk_multilock("a", "b")
-        assert await both.aacquire(timeout=0)
-        assert not await asyncio.create_task(both.aacquire(timeout=0))
-        await both.arelease()
-
-    asyncio.run(run())
-    assert sorted(served) == list(range(10))
-
-
-@pytest.mark.usefixtures("busy")
-def test_a_task_is_told_which_key_was_busy(tree: Tree) -> None:
-    async def take() -> None:
-        with pytest.raises(LockBusy) as raised:
-            async with zk_multilock("a", "b", timeout=0.1):
-                pass
-        assert raised.value.key == "b"
-        assert raised.value.holder is not None
-
-    asyncio.run(take())
-    tree.await_line("a", 0)

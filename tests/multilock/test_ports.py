@@ -6,15 +6,13 @@ Where Curator makes a lock of its own that fails, these tests do it to one of ou
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import pytest
 
 from distlock import Mutex, zk_lock, zk_multilock
 from distlock.locks.lock import Options
-
-if TYPE_CHECKING:
-    from tests.kit.tools import Tree
+from tests.kit.tools import Tree
 
 pytestmark = pytest.mark.usefixtures("tree")
 

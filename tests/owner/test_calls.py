@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
+from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
 
 from distlock.owner import call_stack
 from distlock.owner import owner as module
@@ -23,7 +24,9 @@ from tests.owner.calls import (
     asgiref_calls,
     before_it_awaits,
     in_the_pool,
+    owner,
     run,
+    thread_sensitive,
 )
 
 
@@ -154,3 +157,166 @@ def test_an_owner_remembers_few_of_its_calls() -> None:
         assert len(current()._calls) <= module.MANY_CALLS
 
     run(main)
+
+
+# --- a task is cancelled during a call -----------------------------------------------------------
+
+
+def test_an_abandoned_call_is_not_the_thread_that_it_blocks() -> None:
+    """The cancelled child's code runs on in the thread that async_to_sync blocks."""
+    mine = current()
+    entered, abandoned = threading.Event(), threading.Event()
+    found: list[Owner] = []
+
+    def look() -> None:
+        entered.set()
+        abandoned.wait(10)
+        found.extend([current(), current()])
+
+    async def main() -> None:
+        child = asyncio.create_task(thread_sensitive(look))
+        await asyncio.to_thread(entered.wait, 10)
+        child.cancel()
+        with suppress(asyncio.CancelledError):
+            await child
+        abandoned.set()
+
+    async_to_sync(main)()
+    assert found[0] is found[1]
+    assert found[0] is not mine
+
+
+def test_the_call_of_a_cancelled_task_is_nobody_elses() -> None:
+    async def main() -> None:
+        entered, leave = threading.Event(), threading.Event()
+        found: list[Owner] = []
+
+        def stay() -> None:
+            entered.set()
+            leave.wait(10)
+            found.append(current())
+
+        pool = ThreadPoolExecutor(2)
+        call = sync_to_async(stay, thread_sensitive=False, executor=pool)
+        left = asyncio.create_task(call())
+        await asyncio.to_thread(entered.wait, 10)
+        left.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait_for(asyncio.shield(left), 0.05)
+        mine = await sync_to_async(current, thread_sensitive=False, executor=pool)()
+        leave.set()
+        with suppress(asyncio.CancelledError):
+            await left
+        pool.shutdown()
+        assert mine is current()
+        assert found[0] is not mine
+
+    run(main)
+
+
+@pytest.mark.parametrize("call", [thread_sensitive, in_the_pool])
+def test_a_call_that_acted_for_its_task_does_so_after_that_was_cancelled(call: AsgirefCall) -> None:
+    """A sync view under ASGI whose client goes away has its own locks to release."""
+    entered, leave, left = threading.Event(), threading.Event(), threading.Event()
+    found: list[Owner] = []
+
+    def view() -> None:
+        found.append(current())
+        entered.set()
+        leave.wait(10)
+        found.extend([current(), async_to_sync(owner)()])
+        assert found[0].has_running_calls
+        left.set()
+
+    async def main() -> None:
+        task = asyncio.ensure_future(call(view))
+        await asyncio.to_thread(entered.wait, 10)
+        task.cancel()
+        await asyncio.wait([task])
+        leave.set()
+        assert await asyncio.to_thread(left.wait, 10)
+        assert found[0] is found[1] is found[2] is not current()
+        await asyncio.to_thread(eventually, lambda: not found[0].has_running_calls)
+
+    run(main)
+
+
+# --- the thread that async_to_sync blocks --------------------------------------------------------
+
+
+def test_async_to_sync_belongs_to_the_thread_that_it_blocks() -> None:
+    mine = current()
+    assert async_to_sync(owner)() is mine
+
+
+def test_a_sync_view_that_calls_up_and_back_stays_one_owner() -> None:
+    mine = current()
+
+    async def main() -> tuple[Owner, Owner]:
+        return current(), await sync_to_async(current)()
+
+    assert async_to_sync(main)() == (mine, mine)
+
+
+def test_a_child_task_inside_async_to_sync_is_another_owner() -> None:
+    mine = current()
+
+    async def main() -> tuple[Owner, Owner]:
+        return await asyncio.gather(owner(), owner())
+
+    one, other = async_to_sync(main)()
+    assert len({id(mine), id(one), id(other)}) == 3
+
+
+def test_a_call_of_a_child_task_inside_async_to_sync_is_not_the_blocked_thread() -> None:
+    """It runs in the very thread that async_to_sync blocks, on behalf of somebody else."""
+    mine = current()
+    place = threading.current_thread()
+
+    def look() -> tuple[Owner, bool]:
+        return current(), threading.current_thread() is place
+
+    async def main() -> Any:
+        return await asyncio.create_task(thread_sensitive(look))
+
+    found, same_thread = async_to_sync(main)()
+    assert same_thread
+    assert found is not mine
+
+
+def test_deep_calls_stay_one_owner() -> None:
+    mine = current()
+
+    def down(depth: int) -> Owner:
+        return async_to_sync(up)(depth - 1) if depth else current()
+
+    async def up(depth: int) -> Owner:
+        return await sync_to_async(down)(depth - 1) if depth > 0 else current()
+
+    assert down(5) is mine
+    assert down(6) is mine
+
+    async def main() -> None:
+        assert await up(5) is current()
+        assert await up(6) is current()
+
+    run(main)
+
+
+def test_sync_code_is_the_same_owner_before_and_after_an_inner_call() -> None:
+    """asgiref's thread-local then still is that of the inner call, which ran in the same thread."""
+
+    async def inner() -> Owner:
+        return await sync_to_async(current)()
+
+    def view() -> list[Owner]:
+        up = async_to_sync(inner)
+        return [current(), up(), current(), up(), current()]
+
+    async def main() -> None:
+        async with ThreadSensitiveContext():
+            found = await sync_to_async(view)()
+        assert found == [current()] * 5
+
+    run(main)
+    assert view() == [current()] * 5

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 
 import pytest
 from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
 
-from distlock import LockBusy, NotOwner, zk_lock
+from distlock import NotOwner, zk_lock
 from tests.owner.calls import run
 
 pytestmark = pytest.mark.usefixtures("distlock_settings")
@@ -56,15 +55,6 @@ def test_a_lock_taken_in_a_call_is_held_by_the_task_and_released_by_it() -> None
     run(main)
 
 
-def test_an_async_function_called_from_a_sync_view_re_enters() -> None:
-    async def inner() -> bool:
-        async with zk_lock("k"):
-            return await sync_to_async(try_once)()
-
-    with zk_lock("k"):
-        assert async_to_sync(inner)()
-
-
 def test_a_sync_view_under_asgi_re_enters_over_two_calls() -> None:
     """As Django runs a sync view that calls an async helper that touches the ORM."""
 
@@ -96,17 +86,6 @@ def test_a_child_task_cannot_release_its_parents_lock() -> None:
     run(main)
 
 
-def test_to_thread_is_refused_what_its_task_holds() -> None:
-    """A thread without asgiref's book-keeping is a new owner: it waits, and never enters."""
-
-    async def main() -> None:
-        async with zk_lock("k"):
-            assert await asyncio.to_thread(try_once) is False
-            assert await asyncio.to_thread(lambda: zk_lock("k").held) is False
-
-    run(main)
-
-
 @modes
 def test_a_call_whose_task_was_cancelled_keeps_its_lock_to_the_end_of_its_block(
     thread_sensitive: bool,
@@ -132,60 +111,5 @@ def test_a_call_whose_task_was_cancelled_keeps_its_lock_to_the_end_of_its_block(
         await asyncio.to_thread(left.wait, 10)
         async with zk_lock("k", timeout=15):
             assert found == [True, True, False, True]
-
-    run(main)
-
-
-def test_a_task_that_outlives_its_parent_waits_for_it_and_keeps_its_own_lock() -> None:
-    async def main() -> None:
-        async def child() -> str:
-            async with zk_lock("k", timeout=15) as hold:
-                await asyncio.to_thread(hold.verify)
-                return "held it"
-
-        async def parent() -> asyncio.Task[str]:
-            async with zk_lock("k"):
-                left = asyncio.create_task(child())
-                await asyncio.sleep(0)
-                assert not left.done()
-                return left
-
-        left = await asyncio.create_task(parent())
-        assert await left == "held it"
-
-    run(main)
-
-
-def test_a_forked_child_holds_nothing_and_the_parents_lock_is_unharmed() -> None:
-    read, write = os.pipe()
-    with zk_lock("k", timeout=0) as hold:
-        pid = os.fork()
-        if pid == 0:
-            answer = b"%d" % zk_lock("k").held
-            try:
-                zk_lock("k").release()
-            except NotOwner:
-                answer += b" NotOwner"
-            try:
-                with zk_lock("k", timeout=0):
-                    pass
-            except LockBusy:
-                answer += b" LockBusy"
-            os.write(write, answer)
-            os._exit(0)
-        os.waitpid(pid, 0)
-        assert os.read(read, 100) == b"0 NotOwner LockBusy"
-        hold.verify()
-    os.close(read)
-    os.close(write)
-
-
-def test_a_sibling_coroutine_is_refused() -> None:
-    async def main() -> None:
-        async def sibling() -> bool:
-            return await zk_lock("k").aacquire(blocking=False)
-
-        async with zk_lock("k"):
-            assert await asyncio.create_task(sibling()) is False
 
     run(main)

@@ -1,37 +1,34 @@
-"""The owner in threaded code is the thread, and never a thread's number alone.
+"""The owner in threaded code is the thread, and never its number alone; in async code, the task.
 
 Thread idents are reused, after a fork too, and coroutines share one.
 """
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import os
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from typing import TYPE_CHECKING
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 
 from distlock import zk_lock
 from distlock.conf import Configuration
+from distlock.owner import owner as module
 from distlock.owner.owner import Owner, current, label
 from tests.kit.helpers import logged
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.owner.calls import owner, run
 
 
 def in_a_thread(function: Callable[[], object]) -> object:
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(function).result(10)
-
-
-def test_a_thread_is_one_owner_for_as_long_as_it_runs() -> None:
-    assert current() is current()
 
 
 def test_an_owner_whose_making_was_interrupted_ends_without_an_error(
@@ -180,3 +177,45 @@ def test_a_lock_that_a_job_leaves_held_keeps_the_next_job_out_and_is_logged(
     (said,) = (line for line in logged(caplog) if "has ended" in line)
     assert "The job in the thread ThreadPoolExecutor" in said
     assert "left the lock 'k' held" in said
+
+
+# --- in async code the owner is the task ---------------------------------------------------------
+
+
+def test_a_task_is_another_owner_than_the_thread_it_runs_in() -> None:
+    mine = current()
+
+    async def main() -> None:
+        assert current() is not mine
+
+    run(main)
+    assert current() is mine
+
+
+def test_a_child_that_outlives_its_parent_is_another_owner() -> None:
+    async def main() -> None:
+        go_on = asyncio.Event()
+
+        async def child() -> Owner:
+            await go_on.wait()
+            return current()
+
+        async def parent() -> tuple[Owner, asyncio.Task[Owner]]:
+            return current(), asyncio.create_task(child())
+
+        first, left = await asyncio.create_task(parent())
+        go_on.set()
+        assert await left is not first
+
+    run(main)
+
+
+def test_owners_are_forgotten_with_their_tasks() -> None:
+    async def main() -> None:
+        await asyncio.gather(*(owner() for _ in range(50)))
+
+    gc.collect()
+    before = len(module._of_task)
+    run(main)
+    gc.collect()
+    assert len(module._of_task) <= before

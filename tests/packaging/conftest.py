@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from tests.kit.helpers import ROOT
 from tests.packaging.environment import PATIENCE, Environment
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Built(NamedTuple):

@@ -6,14 +6,11 @@ import os
 import subprocess
 import sys
 import venv
+from collections.abc import Sequence
 from importlib import metadata
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from packaging.requirements import Requirement
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 #: For a command on a busy machine, in seconds.
 PATIENCE = 120.0

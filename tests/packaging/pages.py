@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 from tests.kit.helpers import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 TUTORIAL = ROOT / "docs/tutorial.md"
 FROM_NOTHING = ROOT / "docs/how-to/from-nothing.md"

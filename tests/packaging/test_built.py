@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 import tarfile
 import zipfile
-from typing import TYPE_CHECKING
 
 from packaging.metadata import Metadata
 from packaging.specifiers import SpecifierSet
 
 from tests.kit.helpers import ROOT
-
-if TYPE_CHECKING:
-    from tests.packaging.conftest import Built
+from tests.packaging.conftest import Built
 
 EXTRAS = {"celery", "drf", "gevent", "health", "otel", "prometheus", "redis", "sasl"}
 #: For those who work on distlock itself.

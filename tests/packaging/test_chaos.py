@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import re
 import zipfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from packaging.metadata import Metadata
 
 from distlock.management.commands.distlock import CHAOS_IS_MISSING
 from tests.kit.helpers import ROOT
+from tests.packaging.conftest import Built
 from tests.packaging.environment import Environment
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.packaging.conftest import Built
 
 MANAGE = """
 import sys

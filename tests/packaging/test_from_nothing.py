@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -12,15 +13,9 @@ import pytest
 
 from tests.kit.embedded import folder_in, kill, pid_in
 from tests.kit.helpers import eventually
-from tests.packaging.environment import PATIENCE
+from tests.packaging.environment import PATIENCE, Environment
 from tests.packaging.pages import FROM_NOTHING, blocks
 from tests.packaging.typist import Typist
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.packaging.environment import Environment
 
 pytestmark = pytest.mark.deep
 
@@ -29,7 +24,6 @@ DOCTOR = "python manage.py distlock doctor"
 APP = 'INSTALLED_APPS += ["distlock"]\n'
 SITE = "http://127.0.0.1:8000"
 INSTALL = "python -m pip install /path/to/the/clone"
-MIDDLEWARE = 'MIDDLEWARE = ["distlock.middleware.DistlockMiddleware", *MIDDLEWARE]\n'
 
 
 @pytest.fixture
@@ -118,54 +112,8 @@ def test_a_running_site_outlives_its_embedded_server_and_a_reload(project: Typis
     eventually(lambda: _one_sold(project) == "42 belongs to you.\n", PATIENCE)
 
 
-def test_a_zookeeper_of_your_own_leads_there_too(project: Typist) -> None:
-    use_a_zookeeper(project)
-    project.run("python manage.py distlock server")
-    assert "for development" not in project.run(DOCTOR)
-    project.run("python manage.py runserver")
-    eventually(lambda: _one_sold(project), PATIENCE)
-
-
-def use_a_zookeeper(project: Typist) -> None:
-    project.edit("shop/settings.py", '"embedded"', f'"{project.zookeeper}"')
-
-
-def test_the_embedded_server_is_an_error_in_production(project: Typist) -> None:
-    project.edit("shop/settings.py", "DEBUG = True", "DEBUG = False")
-    assert "distlock.E007" in project.run(CHECK, status=1)
-    said = " ".join(project.run(DOCTOR, status=1).split())
-    assert "error settings: DISTLOCK['default']['HOSTS'] is 'embedded', and DEBUG is False" in said
-
-
 def test_without_the_app_the_check_says_so(project: Typist) -> None:
     project.edit("shop/settings.py", APP, "")
     said = project.run(CHECK)
     assert 'shop/urls.py:10: RuntimeWarning: zk_locked is used, but "distlock" is not in' in said
     assert "Unknown command: 'distlock'" in project.run(DOCTOR, status=1)
-
-
-def test_a_middleware_that_is_missing_is_found(project: Typist) -> None:
-    project.edit("shop/settings.py", MIDDLEWARE, "")
-    said = project.run(CHECK)
-    assert "distlock.W001" in said
-    assert "distlock.middleware.DistlockMiddleware" in said
-
-
-def test_without_the_setting_or_a_server_the_doctor_says_what_to_do(project: Typist) -> None:
-    use_a_zookeeper(project)
-    settings = project.folder / "shop/settings.py"
-    down = f"{DOCTOR} --budget 1"
-    said = " ".join(project.run(down, status=1).split())
-    assert f"server {project.zookeeper}: cannot be reached" in said
-    assert "`manage.py distlock server` runs one for development" in said
-    text = settings.read_text()
-    settings.write_text(text[: text.index("DISTLOCK = ")])
-    assert project.run(CHECK) == "System check identified no issues (0 silenced).\n"
-    said = " ".join(project.run(down, status=None).split())  # 2181 may be in use
-    assert "warning settings: /distlock on 127.0.0.1:2181, since there is no DISTLOCK" in said
-
-
-def test_without_a_server_the_view_answers_503(project: Typist) -> None:
-    use_a_zookeeper(project)
-    project.run("python manage.py runserver")
-    assert _get(project, f"{SITE}/buy/42")[0] == 503

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-import pytest
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.packaging.environment import Environment
+from distlock_chaos.server import ZooKeeper
+from tests.packaging.environment import Environment
 
 LOCK = """
 import json, sys
@@ -108,11 +103,3 @@ def test_every_module_can_be_imported_but_those_of_an_extra(
     }
     for module, extra in [("health_check", "health"), ("rest_framework", "drf")]:
         assert f'pip install "django-distlock[{extra}]"' in missed[f"distlock.contrib.{module}"][1]
-
-
-@pytest.mark.parametrize("extra", ["celery", "drf", "gevent", "health", "otel", "prometheus"])
-def test_an_extra_requires_something(installed: Environment, extra: str) -> None:
-    of_extra = [
-        line for line in installed.distribution.requires or () if f"extra == '{extra}'" in line
-    ]
-    assert of_extra

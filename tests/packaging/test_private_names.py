@@ -15,7 +15,8 @@ import threading
 from importlib.metadata import version
 from pathlib import Path
 from textwrap import dedent
-from typing import TYPE_CHECKING, Final
+from types import CodeType, ModuleType
+from typing import Final
 
 import celery.app.autoretry
 import celery.worker.request
@@ -29,9 +30,6 @@ from asgiref.sync import AsyncToSync, SyncToAsync
 
 import distlock
 from distlock.engine.kazoo import PRIVATE
-
-if TYPE_CHECKING:
-    from types import CodeType, ModuleType
 
 PACKAGE: Final = Path(distlock.__file__).parent
 

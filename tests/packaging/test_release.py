@@ -8,15 +8,12 @@ import shutil
 import subprocess
 import sys
 from datetime import date, datetime, timezone
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.kit.helpers import ROOT
 from tests.packaging.environment import PATIENCE
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CHAOS = "django-distlock-chaos"
 COPIED = (".ci", ".gitignore", "CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml", CHAOS)

@@ -5,21 +5,16 @@ from __future__ import annotations
 import re
 import urllib.request
 from http.cookiejar import CookieJar
+from pathlib import Path
 from shutil import which
-from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import pytest
 
+from tests.packaging.conftest import Built
 from tests.packaging.environment import Environment
 from tests.packaging.pages import FROM_NOTHING, TUTORIAL, blocks
-from tests.packaging.python_shell import alike, assert_shown
 from tests.packaging.typist import Typist
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.packaging.conftest import Built
 
 pytestmark = pytest.mark.deep
 
@@ -64,20 +59,3 @@ def row(key: str, *, of: str) -> bool:
 def test_each_block_of_a_page_has_a_purpose(page: Path) -> None:
     fences = re.findall("(?m)^ *```", page.read_text(encoding="utf-8"))
     assert 2 * len(list(blocks(page))) == len(fences)
-
-
-@pytest.mark.parametrize(
-    "block", ["A line.\n\n```python\npass\n```", "A line.\n\n```\nls\n```", "```sh\nls\n```"]
-)
-def test_a_block_without_a_purpose_is_found(block: str, tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(f"# A page\n{block}\n")
-    with pytest.raises(ValueError, match="What is this block for"):
-        list(blocks(page))
-
-
-def test_only_times_and_processes_may_differ() -> None:
-    assert_shown("a 1.0s web1:12 MainThread\n…\nc\n", "a  23.4s host:4 MainThread\nb\nb\nc\n")
-    assert alike("Retry-After: 3") == alike("Retry-After: 2")
-    with pytest.raises(AssertionError, match="The page shows"):
-        assert_shown("8 left.\n", "9 left.\n")

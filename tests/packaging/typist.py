@@ -6,22 +6,20 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from distlock_chaos.ports import free_ports
 from tests.kit.embedded import end_in, folder_in
 from tests.kit.helpers import ROOT, eventually
 from tests.packaging.environment import PATIENCE, variables
+from tests.packaging.pages import Block
 from tests.packaging.python_shell import PythonShell, assert_shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from typing_extensions import Self
-
-    from tests.packaging.pages import Block
 
 _SITE: Final = "python manage.py runserver"
 _ZOOKEEPER: Final = "python manage.py distlock server"

@@ -6,16 +6,13 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually, raw_client
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
 
 #: `ZooKeeperServer.superSecret`, the same in all releases.
 SUPER_SECRET = 0xB3415C00

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from distlock.session.registry import close_sessions
+from distlock_chaos.server import ZooKeeper
 from tests.kit.engines import in_place_of_zookeeper
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.services import Redis
+from tests.kit.services import Redis
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ is compared after each one, and the whole tree.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -18,16 +19,12 @@ from distlock.engine.protocol import CONTAINER, EPHEMERAL, SEQUENTIAL
 from distlock.engine.redis import requests as redis_requests
 from distlock.engine.redis.client import RedisClient
 from distlock.engine.zookeeper.client import Client
+from distlock.engine.zookeeper.requests import Requests
 from distlock_chaos.fixtures import _run
+from distlock_chaos.server import ZooKeeper
+from tests.kit.services import Redis
 from tests.testing.alike import Compared, compare, data, names, places, sessions, versions
 from tests.testing.sides import World
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from distlock.engine.zookeeper.requests import Requests
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.services import Redis
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import socket
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from redis.exceptions import NoPermissionError
@@ -17,14 +18,10 @@ from distlock.session.registry import close_sessions
 from distlock_chaos.ports import free_ports
 from tests.interrupts.recipes import RECIPES, block_of
 from tests.kit.helpers import ROOT, eventually
+from tests.kit.losses import Loss
 from tests.kit.services import Redis
 from tests.kit.tools import PATIENCE, MakeOwner
 from tests.redis.tools import SECRET, refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.kit.losses import Loss
 
 PASSWORD = f"{SECRET}-of-the-shop"
 

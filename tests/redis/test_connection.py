@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
 from distlock.engine.redis.client import RedisClient
 from distlock.engine.reply import ignore
 from distlock.session.registry import close_sessions
+from distlock.session.session import Session
 from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually
+from tests.kit.services import Redis
 from tests.kit.tools import PATIENCE, await_connection
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from distlock.session.session import Session
-    from tests.kit.services import Redis
 
 
 @pytest.fixture

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pytest_django import Settings
 from redis import Redis as RedisPy
 
 from distlock.conf import configuration
-from distlock.management.subcommands.doctor import diagnose
+from distlock.management.subcommands.doctor import Finding, diagnose
 from distlock.session.registry import close_sessions, session_for
 from distlock_chaos.ports import free_ports
 from tests.commands.tools import run
 from tests.kit.helpers import eventually
 from tests.kit.services import Redis
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
-    from distlock.management.subcommands.doctor import Finding
 
 SECRET = "s3cr3t"
 

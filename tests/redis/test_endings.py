@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from redis import Redis as RedisPy
@@ -21,14 +22,10 @@ from distlock.engine.redis.requests import (
     session_arguments,
 )
 from tests.kit.helpers import eventually
+from tests.kit.services import Redis
 from tests.kit.tools import PATIENCE
 from tests.redis.test_many import MANY
 from tests.testing.sides import Side
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.kit.services import Redis
 
 #: Seconds.
 SESSION_TIMEOUT = 0.6

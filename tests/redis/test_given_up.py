@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from pytest_django import Settings
 from redis import Redis as RedisPy
 from redis.exceptions import ResponseError
 
@@ -14,15 +16,8 @@ from distlock.engine.redis.requests import beginning, call, session_arguments
 from distlock.session.registry import close_sessions
 from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, await_connection, inside
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
-    from tests.kit.services import Redis
-    from tests.kit.tools import MakeOwner
+from tests.kit.services import Redis
+from tests.kit.tools import PATIENCE, MakeOwner, await_connection, inside
 
 
 @pytest.fixture

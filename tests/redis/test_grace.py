@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
+from pytest_django import Settings
 from redis.exceptions import ResponseError
 
 from distlock import Hold, LockLost, LockUnavailable, zk_lock
@@ -22,14 +23,7 @@ from tests.interrupts.recipes import RECIPES
 from tests.kit.engines import first_then_deep
 from tests.kit.helpers import eventually
 from tests.kit.services import Redis
-from tests.kit.tools import PATIENCE, await_connection, within
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pytest_django import Settings
-
-    from tests.kit.tools import MakeOwner, Owner
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, await_connection, within
 
 #: Seconds.
 SESSION_TIMEOUT = 3

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from kazoo.exceptions import NoNodeError
@@ -19,9 +20,6 @@ from tests.kit.tools import PATIENCE, MakeOwner, await_connection, inside
 from tests.redis.test_bad_input import lock_nodes
 from tests.redis.test_grace import await_copy
 from tests.testing.sides import Side, configuration
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 PARENT = "/line"
 PREFIX = f"{PARENT}/lock-"
@@ -132,13 +130,6 @@ def test_the_one_before_is_known_and_watched(sides: tuple[Side, Side], sent: lis
     assert sent == ["read"]
     sides[0].ask(lambda make: make.deletion(first.path))
     eventually(lambda: second.events == [False, True], PATIENCE, "news of the deletion")
-
-
-def test_it_is_watched_until_its_session_ends(sides: tuple[Side, Side]) -> None:
-    first = Contender(sides[0]).join()
-    second = Contender(sides[1], lambda self: self.watch(first.path)).join()
-    sides[0].expire()
-    eventually(lambda: second.events == [True], PATIENCE, "news of the deletion")
 
 
 def test_who_left_hears_nothing_of_the_one_before(sides: tuple[Side, Side]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from redis import Redis as RedisPy
@@ -13,14 +14,10 @@ from distlock.engine.redis import requests
 from distlock.engine.redis.client import RedisClient
 from distlock.engine.redis.requests import Requests, beginning, call, session_arguments
 from tests.kit.helpers import eventually
+from tests.kit.services import Redis
 from tests.kit.tools import PATIENCE
 from tests.redis.test_joining import PARENT, PREFIX, Contender
 from tests.testing.sides import Side, configuration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.kit.services import Redis
 
 pytestmark = pytest.mark.deep
 

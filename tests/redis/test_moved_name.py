@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -12,14 +13,9 @@ from distlock.locks.revocation import break_node
 from distlock.session.registry import close_sessions
 from tests.kit.helpers import eventually
 from tests.kit.services import Redis
-from tests.kit.tools import PATIENCE, await_connection, settle
+from tests.kit.tools import PATIENCE, MakeOwner, await_connection, settle
 from tests.redis.test_bad_input import lock_nodes
 from tests.redis.test_grace import await_copy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.kit.tools import MakeOwner
 
 NAME = "locks.test"
 

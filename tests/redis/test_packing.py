@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import hiredis
+import pytest
 
 from distlock.conf import Configuration
 from distlock.engine.redis.requests import report
 from distlock.session.registry import close_sessions
 from tests.interrupts.recipes import RECIPES, block_of
 from tests.kit.helpers import spawn_python
+from tests.kit.services import Redis
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pytest
-
-    from tests.kit.services import Redis
 
 #: Raises SIGINT and packs, both in C: so hiredis begins while a signal waits for its handler.
 INTERRUPTED = """

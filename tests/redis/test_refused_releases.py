@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -12,9 +12,6 @@ from tests.kit.helpers import eventually, logged
 from tests.kit.services import Redis
 from tests.kit.tools import PATIENCE, await_connection, forgets_all
 from tests.redis.test_bad_input import await_no_nodes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @pytest.mark.parametrize("error", sorted(REFUSALS))

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+from pytest_django import Settings
 
 from distlock import LockLost, zk_lock
 from distlock.engine.redis.client import RedisClient
 from distlock.session.registry import close_sessions
 from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, await_connection
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
-    from tests.kit.services import Redis
-    from tests.kit.tools import MakeOwner
+from tests.kit.services import Redis
+from tests.kit.tools import PATIENCE, MakeOwner, await_connection
 
 #: Seconds.
 SESSION_TIMEOUT = 4

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from distlock import Hold, LockBusy, LockLost, LockUnavailable, zk_lock
 from distlock.engine.redis.address import address
@@ -14,14 +16,7 @@ from distlock_chaos.redis_sentinel import ReplicatedRedis
 from distlock_chaos.redis_server import Redis, RedisNotInstalled
 from tests.kit.engines import first_then_deep
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, await_connection, within
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
-    from tests.kit.tools import MakeOwner, Owner
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, await_connection, within
 
 #: Seconds. Two thirds of it are longer than a failover, also when the first vote is split.
 SESSION_TIMEOUT = 12

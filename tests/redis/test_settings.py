@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
+from pytest_django import Settings
 
 from distlock.conf import configuration
 from distlock.engine.redis.address import address
 from tests.checks.tools import found, messages
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
 
 SECRET = "s3cr3t"
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -20,11 +22,6 @@ from tests.kit.tools import PATIENCE, MakeOwner, within
 from tests.redis.tools import SECRET, refusal
 from tests.security.certificates import KEY_PASSWORD, Authority
 from tests.workers.master import SESSION_SECONDS, master
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
 
 PASSWORD = f"{SECRET} of the shop"
 QUOTED = f"{SECRET}%20of%20the%20shop"

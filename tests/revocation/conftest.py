@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
+from distlock import Mutex
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from distlock import Mutex
 
 
 class Call(NamedTuple):

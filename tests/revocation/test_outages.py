@@ -5,22 +5,18 @@ Watches are gone after a disconnect, so they are set again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from kazoo.security import make_acl
 
-from distlock import Hold, LockUnavailable, revoke, zk_lock
+from distlock import LockUnavailable, revoke, zk_lock
 from distlock.keys.znodes import REVOKE
 from distlock.session.registry import session_for
+from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually
-from tests.kit.losses import SetOptions, await_own_watch, watchers
+from tests.kit.losses import SetOptions, watchers
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, expire
-
-if TYPE_CHECKING:
-    from distlock_chaos.proxy import TcpProxy
-    from distlock_chaos.server import ZooKeeper
-    from tests.revocation.conftest import Asked
+from tests.revocation.conftest import Asked
 
 pytestmark = pytest.mark.usefixtures("tree")
 
@@ -46,21 +42,6 @@ def cut(link: TcpProxy) -> None:
 def heal(link: TcpProxy) -> None:
     link.pass_through()
     eventually(lambda: session_for().connected, PATIENCE, "a connection")
-
-
-def await_watch_again(tree: Tree, hold: Hold) -> None:
-    """Wait until the holder watches its own node over the new connection, and has read it."""
-    await_own_watch(tree, hold)
-    assert zk_lock("key").participants()  # answers come in the order of the questions
-
-
-def test_a_request_is_heard_after_a_reconnection(link: TcpProxy, tree: Tree, asked: Asked) -> None:
-    with zk_lock("key", on_revoke=asked) as hold:
-        cut(link)
-        heal(link)
-        await_watch_again(tree, hold)
-        assert ask_holder()
-        asked.times(1)
 
 
 def test_a_request_of_the_time_without_a_connection_is_heard_after_it(
@@ -92,15 +73,6 @@ def test_a_waiter_whose_session_expired_is_asked_on_its_new_node(
     holder.now(zk_lock("key", using="other").release)
     assert granted.result(PATIENCE)
     waiter.now(lock.release)
-
-
-@pytest.mark.deep
-def test_without_a_server_nobody_can_be_asked(own_zookeeper: ZooKeeper) -> None:
-    with zk_lock("key"):
-        mine = zk_lock("key").holder()
-    own_zookeeper.servers[0].kill()
-    with pytest.raises(LockUnavailable):
-        revoke(mine)
 
 
 @pytest.mark.deep

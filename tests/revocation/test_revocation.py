@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,9 +17,7 @@ from distlock.keys.znodes import asks_to_leave
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all
-
-if TYPE_CHECKING:
-    from tests.revocation.conftest import Asked
+from tests.revocation.conftest import Asked
 
 pytestmark = [pytest.mark.usefixtures("patient", "tree"), pytest.mark.engines("zookeeper", "redis")]
 
@@ -60,14 +58,6 @@ def test_the_holder_is_asked_with_its_lock_in_a_thread_of_its_own(asked: Asked) 
         assert ask_holder()
         asked.times(1)
     assert asked[0] == (lock, "distlock-revoke")
-
-
-def test_nothing_is_taken_away_from_a_holder_that_does_not_heed(asked: Asked) -> None:
-    with zk_lock("key", on_revoke=asked) as hold:
-        assert ask_holder()
-        asked.times(1)
-        assert not zk_lock("key", using="other").acquire(timeout=0)
-        hold.verify()
 
 
 def test_a_callback_that_blocks_stops_neither_heartbeats_nor_other_locks(
@@ -137,15 +127,6 @@ def test_one_without_a_callback_goes_on_and_still_notices_that_its_lock_is_broke
         hold.verify()
         tree.client.delete(hold.path)
         eventually(lambda: hold.lost, PATIENCE, "a lost hold")
-
-
-def test_every_acquire_is_revocable_anew(tree: Tree, asked: Asked) -> None:
-    lock = zk_lock("key", on_revoke=asked)
-    for number in range(1, 4):
-        with lock:
-            assert ask_holder()
-            asked.times(number)
-        tree.await_line("key", 0)
 
 
 def test_the_first_acquire_of_an_owner_says_whom_to_ask(asked: Asked) -> None:
@@ -238,20 +219,6 @@ def test_a_short_hold_that_is_not_revocable_costs_no_watch(
 
 
 # --- other ways to ask for it ---------------------------------------------------------------------
-
-
-def test_a_task_is_told_through_its_loop() -> None:
-    async def hold_until_asked() -> None:
-        loop, asked = asyncio.get_running_loop(), asyncio.Event()
-
-        def on_revoke(_: Mutex) -> None:
-            loop.call_soon_threadsafe(asked.set)
-
-        async with zk_lock("key", on_revoke=on_revoke):
-            assert await asyncio.to_thread(ask_holder)
-            await asyncio.wait_for(asked.wait(), PATIENCE)
-
-    asyncio.run(hold_until_asked())
 
 
 @pytest.mark.parametrize("fair", [True, False], ids=["fair", "not fair"])

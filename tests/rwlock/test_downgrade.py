@@ -6,30 +6,22 @@ write.
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 from kazoo.exceptions import NoNodeError
+from pytest_django import Settings
 
-from distlock import Hold, LockLost, zk_rwlock
+from distlock import Hold, LockLost, Mutex, zk_rwlock
 from distlock.owner.owner import current
 from distlock.session.registry import session_for
 from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually
 from tests.kit.losses import beneficiaries
-from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from concurrent.futures import Future
-
-    from pytest_django import Settings
-
-    from distlock import Mutex
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.tools import Owner
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, expire, forgets_all
 
 pytestmark = pytest.mark.usefixtures("tree")
 
@@ -102,37 +94,6 @@ def test_the_reader_may_be_released_first_and_the_writer_stays(
     tree.await_line("key", 0)
 
 
-def test_other_readers_are_in_once_the_writer_is_a_reader(
-    tree: Tree, make_owner: MakeOwner
-) -> None:
-    lock, there, reader = zk_rwlock("key"), zk_rwlock("key", using="other"), make_owner()
-    lock.write.acquire()
-    lock.read.acquire()
-    reads = queue_up(reader, tree, there.read, 3)
-    assert not make_owner().now(there.read.acquire, timeout=0)
-    lock.write.release()
-    assert reads.result(PATIENCE)
-    assert lock.read.held
-    lock.read.release()
-    reader.now(there.read.release)
-
-
-def test_readers_behind_a_queued_writer_stay_behind_it(tree: Tree, make_owner: MakeOwner) -> None:
-    lock, there = zk_rwlock("key"), zk_rwlock("key", using="other")
-    writer, reader = make_owner(), make_owner()
-    lock.write.acquire()
-    writes = queue_up(writer, tree, there.write)
-    reads = queue_up(reader, tree, there.read, 3)
-    lock.read.acquire()
-    lock.write.release()
-    lock.read.release()
-    assert writes.result(PATIENCE)
-    assert not reads.done()
-    writer.now(there.write.release)
-    assert reads.result(PATIENCE)
-    reader.now(there.read.release)
-
-
 def test_the_token_of_the_writer_is_kept_and_it_is_no_shared_hold(make_owner: MakeOwner) -> None:
     lock, reader = zk_rwlock("key"), make_owner()
     with lock.read as plain:
@@ -157,27 +118,6 @@ def test_the_token_of_the_writer_is_kept_and_it_is_no_shared_hold(make_owner: Ma
 def held(lock: Mutex) -> Hold:
     """The hold that this owner has of a lock."""
     return current().held[lock._id].hold
-
-
-def test_a_task_downgrades(tree: Tree, make_owner: MakeOwner) -> None:
-    async def downgrade() -> None:
-        lock = zk_rwlock("key")
-        async with lock.write as write:
-            assert await lock.read.aacquire(timeout=0)
-            assert held(lock.read).token == write.token
-        await asyncio.to_thread(tree.await_line, "key", 1)
-        assert not make_owner().now(lock.write.acquire, timeout=0)
-        await lock.read.arelease()
-
-    asyncio.run(downgrade())
-    tree.await_line("key", 0)
-
-
-def test_reading_again_and_again_inside_takes_one_node(tree: Tree) -> None:
-    lock = zk_rwlock("key")
-    with lock.write, lock.read as outer, lock.read as inner:
-        assert inner is outer
-        assert len(tree.line("key")) == 2
 
 
 def test_a_write_lock_that_is_lost_does_not_become_a_read_lock(

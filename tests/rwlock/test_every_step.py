@@ -6,8 +6,8 @@ By the technique, and with the exceptions, of tests/deadline/test_every_step.py.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,11 +18,7 @@ from tests.deadline.test_every_step import (
     cancel_everywhere,
     interrupt_everywhere,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tests.kit.tools import MakeOwner, Tree
+from tests.kit.tools import Tree
 
 pytestmark = [pytest.mark.deep, pytest.mark.usefixtures("tree")]
 
@@ -57,16 +53,6 @@ def test_an_exception_before_any_line_of_a_writer_that_reads_leaves_nothing(tree
     steps = interrupt_everywhere(tree, read_inside_write, SoftLimit)
     assert len(steps) > 80
     assert {"rwlock.py", "mutex.py", "contender.py"} <= {step.partition(":")[0] for step in steps}
-
-
-@pytest.mark.parametrize("call", [read, write])
-def test_an_exception_before_any_line_of_a_refused_call_leaves_nothing(
-    tree: Tree, make_owner: MakeOwner, call: Callable[[], None]
-) -> None:
-    holder, lock = make_owner(), zk_rwlock(KEY, using="other")
-    assert holder.now(lock.write.acquire)
-    assert len(interrupt_everywhere(tree, call, SoftLimit)) > 80
-    holder.now(lock.write.release)
 
 
 async def read_inside_write_async() -> None:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import spawn_python
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.tools import Tree
+from tests.kit.tools import Tree
 
 pytestmark = pytest.mark.usefixtures("tree")
 

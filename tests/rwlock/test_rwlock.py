@@ -2,45 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import threading
-from typing import TYPE_CHECKING
-from uuid import uuid4
 
 import pytest
 
 from distlock import (
     IncompatiblePeer,
-    LockBusy,
-    LockKeyError,
     LockLost,
-    NotOwner,
-    revoke,
+    Mutex,
     zk_lock,
     zk_rwlock,
 )
 from distlock.session.registry import session_for
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
-
-if TYPE_CHECKING:
-    from distlock import Mutex
-    from distlock_chaos.server import ZooKeeper
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire
 
 pytestmark = pytest.mark.usefixtures("tree")
-
-
-def test_readers_hold_together_and_keep_writers_out(make_owner: MakeOwner) -> None:
-    readers = {make_owner(): zk_rwlock("key", using=using) for using in ("default", "other") * 2}
-    writer, write = make_owner(), zk_rwlock("key").write
-    for reader, lock in readers.items():
-        assert reader.now(lock.read.acquire, timeout=0)
-    for reader, lock in readers.items():
-        assert not writer.now(write.acquire, timeout=0)
-        reader.now(lock.read.release)
-    assert writer.now(write.acquire)
-    writer.now(write.release)
 
 
 def test_a_writer_keeps_everybody_out(make_owner: MakeOwner) -> None:
@@ -52,78 +30,6 @@ def test_a_writer_keeps_everybody_out(make_owner: MakeOwner) -> None:
             assert not other.now(rival.write.acquire, timeout=0)
     assert other.now(rival.write.acquire)
     other.now(rival.write.release)
-
-
-def test_a_queued_writer_comes_before_the_readers_who_came_after_it(
-    tree: Tree, make_owner: MakeOwner
-) -> None:
-    first, late, writer = make_owner(), make_owner(), make_owner()
-    here, there = zk_rwlock("key"), zk_rwlock("key", using="other")
-    assert first.now(here.read.acquire)
-    writes = writer.submit(there.write.acquire, timeout=PATIENCE)
-    tree.await_line("key", 2)
-    assert not late.now(here.read.acquire, timeout=0)
-    reads = late.submit(here.read.acquire, timeout=PATIENCE)
-    _, queued, _ = tree.await_line("key", 3)
-    first.now(here.read.release)
-    assert writes.result(PATIENCE)
-    tree.await_watches(f"{tree.path('key')}/{queued}")  # the late reader goes on waiting
-    assert not reads.done()
-    writer.now(there.write.release)
-    assert reads.result(PATIENCE)
-    late.now(here.read.release)
-
-
-def test_all_readers_behind_a_writer_are_in_when_it_has_gone(
-    tree: Tree, make_owner: MakeOwner
-) -> None:
-    lock, readers = zk_rwlock("key", using="other"), [make_owner() for _ in range(5)]
-    with zk_rwlock("key").write as hold:
-        granted = [reader.submit(lock.read.acquire, timeout=PATIENCE) for reader in readers]
-        tree.await_line("key", 6)
-        tree.await_watches(hold.path)  # they share the watch of their session
-    assert all(grant.result(PATIENCE) for grant in granted)
-    for reader in readers:
-        reader.now(lock.read.release)
-    forgets_all(session_for())
-
-
-def test_a_reader_waits_for_the_first_of_the_writers_and_then_for_the_next(
-    tree: Tree, make_owner: MakeOwner
-) -> None:
-    holder, writer, reader = make_owner(), make_owner(), make_owner()
-    here, there = zk_rwlock("key"), zk_rwlock("key", using="other")
-    assert holder.now(here.read.acquire)
-    path = tree.path("key")
-    java = tree.client.create(f"{path}/_c_{uuid4()}-__WRIT__", b"", ephemeral=True, sequence=True)
-    writes = writer.submit(here.write.acquire, timeout=PATIENCE)
-    *_, second = tree.await_line("key", 3)
-    reads = reader.submit(there.read.acquire, timeout=PATIENCE)
-    tree.await_line("key", 4)
-    eventually(lambda: tree.watches() == {java: 2}, PATIENCE, "both watch the first writer")
-    tree.client.delete(java)
-    tree.await_watches(f"{path}/{second}")
-    holder.now(here.read.release)
-    assert writes.result(PATIENCE)
-    assert not reads.done()
-    writer.now(here.write.release)
-    assert reads.result(PATIENCE)
-    reader.now(there.read.release)
-
-
-@pytest.mark.parametrize("side", ["read", "write"])
-def test_both_sides_are_reentrant_and_count_for_themselves(
-    tree: Tree, make_owner: MakeOwner, side: str
-) -> None:
-    lock: Mutex = getattr(zk_rwlock("key"), side)
-    again: Mutex = getattr(zk_rwlock("key"), side)
-    with lock as outer, again as inner:
-        assert inner is outer
-        assert len(tree.line("key")) == 1
-        assert lock.held
-        assert not make_owner().now(lambda: lock.held)
-    with pytest.raises(NotOwner):
-        lock.release()
 
 
 def test_a_reader_enters_again_past_a_queued_writer(tree: Tree, make_owner: MakeOwner) -> None:
@@ -199,27 +105,6 @@ def test_a_writer_that_reads_holds_both_sides() -> None:
             assert holder.path == hold.path
 
 
-@pytest.mark.parametrize(("held", "wanted"), [("write", "read"), ("read", "write")])
-def test_who_comes_too_late_is_told_who_holds_and_leaves_nothing(
-    tree: Tree, make_owner: MakeOwner, held: str, wanted: str
-) -> None:
-    holder = make_owner()
-    holds: Mutex = getattr(zk_rwlock("key", using="other"), held)
-    wants: Mutex = getattr(zk_rwlock("key", timeout=0.2), wanted)
-    assert holder.now(holds.acquire)
-    (path,) = (f"{tree.path('key')}/{name}" for name in tree.line("key"))
-    with pytest.raises(LockBusy) as busy, wants:
-        pass
-    assert busy.value.key == "key"
-    assert busy.value.waited >= 0.2
-    assert busy.value.holder is not None
-    assert busy.value.holder.path == path
-    tree.await_line("key", 1)
-    tree.await_watches()
-    forgets_all(session_for())
-    holder.now(holds.release)
-
-
 def test_a_mutex_of_the_same_key_excludes_both_and_is_excluded(make_owner: MakeOwner) -> None:
     other, mutex, lock = make_owner(), zk_lock("key"), zk_rwlock("key")
     with mutex:
@@ -228,40 +113,6 @@ def test_a_mutex_of_the_same_key_excludes_both_and_is_excluded(make_owner: MakeO
     for side in (lock.read, lock.write):
         with side:
             assert not other.now(mutex.acquire, timeout=0)
-
-
-def test_tasks_read_together_and_write_alone() -> None:
-    together, written = asyncio.Event(), []
-    inside = 0
-
-    async def read(lock: Mutex) -> None:
-        nonlocal inside
-        async with lock as hold:
-            assert hold.shared
-            inside += 1
-            if inside == 5:
-                together.set()
-            await together.wait()  # which never comes when one keeps another out
-            inside -= 1
-
-    async def write(lock: Mutex, name: str) -> None:
-        async with lock as hold:
-            assert not hold.shared
-            assert not inside
-            written.append(name)
-            await asyncio.sleep(0)
-            assert written[-1] == name
-
-    async def run() -> None:
-        lock = zk_rwlock("key", timeout=PATIENCE)
-        readers = asyncio.gather(*(read(lock.read) for _ in range(5)))
-        await asyncio.wait_for(readers, PATIENCE)
-        await asyncio.gather(*(write(lock.write, name) for name in "abc"))
-        assert await lock.read.aacquire(timeout=0)
-        await lock.read.arelease()
-
-    asyncio.run(run())
-    assert sorted(written) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("recipe", ["Lock", "ReadLock", "WriteLock"])
@@ -277,25 +128,6 @@ def test_a_kazoo_lock_in_the_line_is_refused(tree: Tree, recipe: str, side: str)
     tree.await_line("key", 0)
 
 
-def test_readers_and_writers_can_be_asked_to_leave(tree: Tree) -> None:
-    asked: list[Mutex] = []
-    called = threading.Event()
-
-    def leave(lock: Mutex) -> None:
-        asked.append(lock)
-        called.set()
-
-    lock = zk_rwlock("key", on_revoke=leave)
-    for side in (lock.read, lock.write):
-        called.clear()
-        with side:
-            (participant,) = side.participants()
-            assert revoke(participant)
-            assert called.wait(PATIENCE)
-        tree.await_line("key", 0)
-    assert asked == [lock.read, lock.write]
-
-
 def test_a_reader_whose_session_has_expired_has_lost_its_hold(
     tree: Tree, zookeeper: ZooKeeper, make_owner: MakeOwner
 ) -> None:
@@ -307,12 +139,6 @@ def test_a_reader_whose_session_has_expired_has_lost_its_hold(
         assert writes.result(PATIENCE)
         eventually(lambda: hold.lost, PATIENCE)
     writer.now(there.write.release)
-
-
-@pytest.mark.parametrize("key", ["", None, "\ud800", 5])
-def test_what_is_no_key_is_refused(key: str) -> None:
-    with pytest.raises(LockKeyError):
-        zk_rwlock(key)
 
 
 def test_a_lock_and_its_sides_say_what_they_are() -> None:

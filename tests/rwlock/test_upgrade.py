@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.db import transaction
 
 from distlock import DeadlockDetected, LockInTransaction, LockLost, zk_lock, zk_rwlock
 from distlock.session.registry import session_for
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
+from tests.kit.tools import PATIENCE, Tree, expire
 
 pytestmark = pytest.mark.usefixtures("tree")
 
@@ -62,21 +60,6 @@ def test_a_reader_that_was_a_writer_cannot_write_again(tree: Tree) -> None:
         lock.write.acquire()
     lock.read.release()
     tree.await_line("key", 0)
-
-
-def test_another_readers_lock_is_waited_for(tree: Tree, make_owner: MakeOwner) -> None:
-    lock, reader, writer = zk_rwlock("key"), make_owner(), make_owner()
-    assert reader.now(lock.read.acquire)
-    writes = writer.submit(lock.write.acquire, timeout=PATIENCE)
-    tree.await_line("key", 2)
-    reader.now(lock.read.release)
-    assert writes.result(PATIENCE)
-    writer.now(lock.write.release)
-
-
-def test_reading_one_key_and_writing_another_is_no_upgrade() -> None:
-    with zk_rwlock("key").read, zk_rwlock("another").write as hold:
-        hold.verify()
 
 
 @pytest.mark.parametrize("side", ["read", "write"])

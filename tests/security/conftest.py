@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from distlock.owner.owner import current
 from distlock.session.registry import close_sessions
 from distlock_chaos.ports import free_ports
 from distlock_chaos.server import ServerNotInstalled, ZooKeeper
 from tests.security.certificates import KEY_PASSWORD, Authority
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pytest_django import Settings
 
 SASL_USER = "shop"
 SASL_USERS = (SASL_USER, "operator", "auditor")

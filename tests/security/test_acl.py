@@ -6,24 +6,20 @@ credentials are noticed at the first operation only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import make_digest_acl
+from pytest_django import Settings
 
 from distlock import LockUnavailable, zk_lock
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import raw_client
 from tests.kit.tools import within
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from kazoo.client import KazooClient
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.security.conftest import Configure
+from tests.security.conftest import Configure
 
 SECRET = "s3cr3t-of-the-shop"
 AUTH = [("digest", f"shop:{SECRET}")]
@@ -79,25 +75,6 @@ def test_a_stranger_cannot(misdeed: Callable[[KazooClient, str], Any], stranger:
         with pytest.raises(NoAuthError):
             misdeed(stranger, hold.path)
         hold.verify()
-
-
-@pytest.mark.usefixtures("creator")
-def test_other_credentials_are_those_of_a_stranger(zookeeper: ZooKeeper) -> None:
-    with (
-        zk_lock("key") as hold,
-        raw_client(zookeeper.hosts, auth_data=[("digest", "shop:guess")]) as stranger,
-        pytest.raises(NoAuthError),
-    ):
-        stranger.delete(hold.path)
-
-
-@pytest.mark.usefixtures("creator")
-def test_a_released_lock_leaves_no_node(colleague: KazooClient, namespace: str) -> None:
-    lock = zk_lock("key")
-    with lock:
-        assert len(colleague.get_children(f"{namespace}/key")) == 1
-    with lock:  # deleted by now: the server does our requests in their order
-        assert len(colleague.get_children(f"{namespace}/key")) == 1
 
 
 def test_the_same_credentials_exclude_each_other(

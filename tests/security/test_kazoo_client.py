@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from queue import Queue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
-from distlock import LockUnavailable, kazoo_client, zk_lock
+from distlock import kazoo_client, zk_lock
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import raw_client
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kazoo.client import KazooClient
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.security.conftest import Configure, SecureServer
+from tests.security.conftest import Configure, SecureServer
 
 pytestmark = pytest.mark.usefixtures("as_shipped")
 
@@ -88,9 +84,3 @@ def test_every_node_of_a_recipe_belongs_to_the_creator(
     with raw_client(zookeeper.hosts) as stranger, pytest.raises(NoAuthError):
         stranger.get(path)
     zk.delete(path, recursive=True)
-
-
-def test_credentials_that_are_refused_are_told(zookeeper: ZooKeeper, configure: Configure) -> None:
-    configure(HOSTS=zookeeper.hosts, AUTH=[("kerberoast", "shop:x")], CONNECT_TIMEOUT=1)
-    with pytest.raises(LockUnavailable, match="refused the credentials in AUTH"):
-        kazoo_client()

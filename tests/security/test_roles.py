@@ -5,31 +5,25 @@ The app takes locks; operators look, ask to leave, break and set the ACL; reader
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import make_digest_acl_credential
+from pytest_django import Settings
 
 from distlock import LockLost, LockUnavailable, kazoo_client, zk_lease, zk_lock
 from distlock.conf import configuration
 from distlock.engine.zookeeper.requests import access_list
-from distlock.management.subcommands.doctor import diagnose
+from distlock.management.subcommands.doctor import Finding, diagnose
 from tests.commands.tools import run, run_json
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import PATIENCE
-from tests.security.conftest import SASL_PASSWORD, SASL_USERS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kazoo.client import KazooClient
-    from pytest_django import Settings
-
-    from distlock.management.subcommands.doctor import Finding
-    from tests.security.conftest import Configure, SecureServer
+from tests.security.conftest import SASL_PASSWORD, SASL_USERS, Configure, SecureServer
 
 #: The user of each role, which is an alias in DISTLOCK, too.
 USERS = dict(zip(("app", "operators", "readers"), SASL_USERS, strict=True))
@@ -145,14 +139,6 @@ def test_operators_sweep_and_readers_may_not() -> None:
     with pytest.raises(CommandError, match="no permission"):
         call_command("distlock", "sweep", using="readers", stdout=StringIO())
     eventually(swept, PATIENCE)
-
-
-@pytest.mark.usefixtures("secured")
-def test_a_stranger_sees_and_breaks_nothing(stranger: KazooClient) -> None:
-    with zk_lock("key") as hold:
-        for misdeed in (stranger.get, stranger.delete, lambda path: stranger.set(path, b"")):
-            with pytest.raises(NoAuthError):
-                misdeed(hold.path)
 
 
 @pytest.mark.usefixtures("secured")

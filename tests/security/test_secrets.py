@@ -10,30 +10,24 @@ from __future__ import annotations
 import json
 import logging
 import pickle
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.views.debug import ExceptionReporter
+from pytest_django import Settings
 
 from distlock import LockBusy, LockUnavailable, zk_lock
 from distlock.conf import configuration
-from distlock.engine.zookeeper.client import _worth_logging
 from distlock.session.registry import session_for
+from distlock.session.session import Session
 from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import inside
 from tests.security.certificates import KEY_PASSWORD
-from tests.security.conftest import SASL_PASSWORD, SASL_USER
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_django import Settings
-
-    from distlock.session.session import Session
-    from tests.security.conftest import Configure, SecureServer
+from tests.security.conftest import SASL_PASSWORD, SASL_USER, Configure, SecureServer
 
 DIGEST_PASSWORD = "s3cr3t-of-the-shop"
 DIGEST = ("digest", f"shop:{DIGEST_PASSWORD}")
@@ -96,11 +90,6 @@ def test_no_logger_tells_the_password_of_the_key(caplog: pytest.LogCaptureFixtur
         password = password_of(session_for())
     assert "Connecting to" in caplog.text
     assert told(caplog.text, *password) == []
-
-
-def test_a_record_with_a_session_password_is_dropped() -> None:
-    record = logging.LogRecord("x", 5, "", 0, "session_id: %r session_passwd: %s", (1, b""), None)
-    assert not _worth_logging(record)
 
 
 @pytest.mark.usefixtures("all_secrets")

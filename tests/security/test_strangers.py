@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
-from distlock import LockLost, zk_lock
-from distlock.management.subcommands.doctor import diagnose
+from distlock import zk_lock
+from distlock.management.subcommands.doctor import Finding, diagnose
 from distlock_chaos.server import ServerNotInstalled, ZooKeeper
-from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, await_connection
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distlock.management.subcommands.doctor import Finding
-    from tests.security.conftest import Configure, SecureServer
+from tests.premises.test_zookeeper import password_of
+from tests.security.conftest import Configure, SecureServer
 
 AUTH = [("digest", "shop:s3cr3t-of-the-shop")]
-
-
-def password_of(session_id: int) -> bytes:
-    """The password of an id, as ``ZooKeeperServer.generatePasswd`` makes it."""
-    seed = ((session_id ^ 0xB3415C00) ^ 0x5DEECE66D) % 2**48
-    password = b""
-    while len(password) < 16:
-        seed = (seed * 0x5DEECE66D + 0xB) % 2**48
-        password += (seed >> 16).to_bytes(4, "little")
-    return password
 
 
 def end(hosts: str, session_id: int) -> None:
@@ -63,18 +47,6 @@ def strangers() -> Finding:
     found = {one.subject: one for one in diagnose(timeout=PATIENCE)}
     assert "strangers" in found, found
     return found["strangers"]
-
-
-def test_a_stranger_ends_a_session_whose_nodes_it_may_not_read(
-    zookeeper: ZooKeeper, configure: Configure
-) -> None:
-    configure(HOSTS=zookeeper.hosts, AUTH=AUTH, ACL="creator")
-    session = await_connection()
-    assert session._client.credentials == (session.id, password_of(session.id))
-    with suppress(LockLost), zk_lock("key") as hold:
-        end(zookeeper.hosts, session.id)
-        eventually(lambda: hold.lost)
-    assert hold.lost_reason == "session"
 
 
 def test_doctor_warns_where_a_stranger_is_served(

@@ -5,7 +5,8 @@ kazoo alone accepts a certificate for any name.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -15,11 +16,7 @@ from distlock import LockUnavailable, zk_lock
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, raw_client
 from tests.security.certificates import KEY_PASSWORD, Authority
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.security.conftest import Configure, SecureServer
+from tests.security.conftest import Configure, SecureServer
 
 pytestmark = pytest.mark.usefixtures("as_shipped")
 
@@ -44,12 +41,6 @@ def refusal(configure: Configure, hosts: str, tls: dict[str, Any]) -> str:
     message = str(refused.value)
     assert KEY_PASSWORD not in message
     return message
-
-
-def test_a_lock_over_tls(secure_server: SecureServer, configure: Configure) -> None:
-    configure(HOSTS=secure_server.tls, TLS=secure_server.tls_options())
-    with zk_lock("key") as hold:
-        hold.verify()
 
 
 def test_a_certificate_of_another_authority_is_refused(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,10 +16,6 @@ from distlock.engine.zookeeper.client import Client
 from distlock.engine.zookeeper.credentials import tls_context
 from distlock.engine.zookeeper.handler import Handler
 from tests.security.certificates import Authority
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 Ends = tuple[ssl.SSLSocket, ssl.SSLSocket]
 

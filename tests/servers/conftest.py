@@ -1,19 +1,14 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from distlock_chaos.server import ZooKeeper
+from tests.kit.services import Postgres
 from tests.servers.site import Site
-from tests.testproject.database import project_database
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.services import Postgres
-    from tests.testproject.database import ProjectDatabase
+from tests.testproject.database import ProjectDatabase, project_database
 
 
 @pytest.fixture(scope="module")

@@ -7,25 +7,23 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
+from pathlib import Path
 from subprocess import TimeoutExpired
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from distlock_chaos.guard import GuardedProcess
+from distlock_chaos.server import ZooKeeper
 from tests.kit.engines import tree_at
 from tests.kit.helpers import ROOT, alive, eventually
+from tests.testproject.database import ProjectDatabase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from types import TracebackType
-
     from typing_extensions import Self
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.testproject.database import ProjectDatabase
 
 STOP_SECONDS = 30
 

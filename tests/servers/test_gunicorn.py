@@ -7,17 +7,12 @@ slowly as SIGKILL does.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from signal import SIGKILL, SIGTERM
-from typing import TYPE_CHECKING
-
-from tests.kit.helpers import eventually
-from tests.kit.tools import within
-from tests.servers.site import end
-
-if TYPE_CHECKING:
-    from tests.servers.site import Site, WebServer
+from signal import SIGTERM
 
 import pytest
+
+from tests.kit.helpers import eventually
+from tests.servers.site import Site, WebServer, end
 
 pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis")]
 
@@ -31,15 +26,6 @@ def increment_often(server: WebServer, view: str, name: str) -> set[int]:
         answers = list(pool.map(server.post, [f"/{view}/{name}/"] * REQUESTS))
     assert {status for status, _ in answers} == {200}
     return {said["pid"] for _, said in answers}
-
-
-def test_workers_and_threads_lose_no_update_and_leave_no_node(site: Site) -> None:
-    name = site.database.make_counter()
-    with site.gunicorn() as server:
-        workers = increment_often(server, "function", name)
-        assert len(workers) > 1
-        assert site.database.value(name) == REQUESTS
-        eventually(lambda: not site.nodes(f"counter:{name}"))
 
 
 def test_preloaded_workers_lose_no_update_and_leave_the_lock_of_their_parent(site: Site) -> None:
@@ -64,15 +50,3 @@ def test_sigterm_closes_the_sessions_so_that_the_locks_are_free_at_once(site: Si
             assert server.post(f"/hold/{name}/")[1]["held"]
         server.stop()
         assert [site.nodes(f"counter:{name}") for name in names] == [[]] * 4
-
-
-def test_a_killed_worker_frees_its_locks_within_the_session_timeout(site: Site) -> None:
-    name = site.database.make_counter()
-    with site.gunicorn(SESSION_TIMEOUT=4) as server:
-        pid = server.post(f"/hold/{name}/")[1]["pid"]
-        end(pid, SIGKILL)
-        # The server looks for expired sessions once a tick, which is a second here.
-        with within(4 + 1 + 2):
-            status, said = server.post(f"/function/{name}/")
-        assert status == 200
-        assert said["pid"] != pid

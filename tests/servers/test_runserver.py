@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from distlock_chaos.ports import free_ports
 from tests.kit.helpers import alive, eventually
-
-if TYPE_CHECKING:
-    from tests.servers.site import Site
+from tests.servers.site import Site
 
 
 def test_a_reload_frees_the_locks_at_once(site: Site) -> None:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from distlock.keys.znodes import STEM
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from tests.servers.site import Site
+from tests.servers.site import Site
 
 pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis")]
 

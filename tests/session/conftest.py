@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from distlock.conf import Configuration
 from distlock.session.session import Session
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.session.tools import MakeSession
+from tests.session.tools import MakeSession
 
 
 @pytest.fixture

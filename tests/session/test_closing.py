@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
 
-import pytest
+from pytest_django import Settings
 
 from distlock import zk_lock
 from distlock.conf import Configuration
@@ -17,27 +16,10 @@ from distlock.session.registry import close_sessions, session_for
 from distlock.session.session import Session
 from distlock_chaos.ports import free_ports
 from distlock_chaos.proxy import TcpProxy
-from tests.kit.helpers import eventually, raw_client
+from distlock_chaos.server import ZooKeeper
+from tests.kit.helpers import eventually
 from tests.kit.tools import inside, within
-from tests.session.tools import ephemeral_node
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.session.tools import MakeSession
-
-
-def test_a_close_frees_what_the_session_held_at_once(
-    make_session: MakeSession, zookeeper: ZooKeeper
-) -> None:
-    one = make_session(session_timeout=20)
-    path, _ = ephemeral_node(one)
-    with raw_client(zookeeper.hosts) as client:
-        assert client.exists(path)
-        one.close()
-        eventually(lambda: not client.exists(path), timeout=10)
-    assert one.over
+from tests.session.tools import MakeSession, ephemeral_node
 
 
 def test_a_close_into_a_black_hole_takes_about_a_second(
@@ -87,16 +69,6 @@ def named_threads() -> list[str]:
     # These belong to the process and to no session, and stay once a test has needed them.
     of_process = {"distlock-timer", "distlock-history"}
     return [name for name in names if name.startswith("distlock-") and name not in of_process]
-
-
-@pytest.mark.usefixtures("distlock_settings")
-def test_after_a_close_the_next_use_opens_another_session() -> None:
-    before = session_for()
-    close_sessions()
-    assert before.over
-    with zk_lock("k") as hold:
-        hold.verify()
-    assert session_for() is not before
 
 
 def test_changed_settings_end_the_sessions_with_the_old_ones(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
+from pytest_django import Settings
 
 from distlock import zk_lock
 from distlock.session import guaranteed_delete
@@ -13,12 +15,6 @@ from distlock.session.registry import close_sessions, session_for
 from distlock_chaos.server import ZooKeeper
 from tests.kit.engines import first_then_deep
 from tests.kit.helpers import eventually, raw_client
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kazoo.client import KazooClient
-    from pytest_django import Settings
 
 SECONDS = 0.3
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,16 +15,11 @@ from distlock import LockUnavailable
 from distlock.conf import Configuration
 from distlock.engine.calls import Call
 from distlock.engine.errors import UNKNOWN, NoAuth, NodeExists, NoNode, NotYet, TimeUp
+from distlock.engine.reply import Done
 from distlock.session import programs
-from distlock.session.programs import Driver, asking, each, in_background
+from distlock.session.programs import Driver, Program, asking, each, in_background
 from tests.kit.helpers import eventually
 from tests.kit.tools import OVERRUN, PATIENCE, within
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distlock.engine.reply import Done
-    from distlock.session.programs import Program
 
 either_way = pytest.mark.parametrize("way", [Call.run, lambda call: asyncio.run(call.arun())])
 Way = Any

@@ -9,17 +9,14 @@ KazooDataWatcherTests, KazooChildrenWatcherTests and KazooPatientChildrenWatcher
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from queue import Queue
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from distlock import kazoo_client
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.usefixtures("two_sessions")
 
@@ -30,19 +27,6 @@ def path(namespace: str) -> Iterator[str]:
     kazoo_client().ensure_path(f"{namespace}-recipes")
     yield f"{namespace}-recipes/one"
     kazoo_client().delete(f"{namespace}-recipes", recursive=True)
-
-
-@pytest.mark.parametrize("recipe", ["Party", "ShallowParty"])
-def test_members_join_and_leave(path: str, recipe: str) -> None:
-    parties = [getattr(kazoo_client(using), recipe)(path, using) for using in ("default", "other")]
-    for party in parties:
-        party.join()
-        party.join()  # once more changes nothing
-    assert {*parties[0]} == {"default", "other"}
-    assert len(parties[0]) == 2
-    parties[1].leave()
-    parties[1].leave()
-    assert [*parties[0]] == ["default"]
 
 
 def test_a_counter_counts_for_all(path: str) -> None:
@@ -93,22 +77,6 @@ def test_a_double_barrier_lets_all_in_and_all_out(
         done.result(PATIENCE)
 
 
-def test_an_item_of_a_locking_queue_is_consumed_or_released(path: str) -> None:
-    queue, other = (kazoo_client(using).LockingQueue(path) for using in ("default", "other"))
-    queue.put_all([b"one", b"two"])
-    queue.put(b"first", priority=1)
-    assert queue.get() == b"first"
-    assert queue.get() == b"first"  # the same until it is consumed
-    assert queue.holds_lock()
-    assert not other.consume()
-    assert queue.consume()
-    assert other.get() == b"one"
-    assert other.release()
-    assert not other.release()
-    assert queue.get() == b"one"
-    assert len(queue) == 2
-
-
 def test_one_contender_of_an_election_leads_at_a_time(path: str, make_owner: MakeOwner) -> None:
     leading: Queue[str] = Queue()
     step_down = {using: threading.Event() for using in ("default", "other")}
@@ -130,40 +98,3 @@ def test_one_contender_of_an_election_leads_at_a_time(path: str, make_owner: Mak
         run.result(PATIENCE)
     with pytest.raises(ValueError, match="callable"):
         elections[first].run("no function")
-
-
-def test_a_data_watch_follows_a_node_that_comes_changes_and_goes(path: str) -> None:
-    seen: Queue[tuple[Any, Any]] = Queue()
-
-    @kazoo_client().DataWatch(path)  # type: ignore[untyped-decorator]
-    def watch(data: Any, _: Any, event: Any) -> None:
-        seen.put((data, event and event.type))
-
-    other = kazoo_client("other")
-    assert seen.get(timeout=PATIENCE) == (None, None)
-    changes: list[tuple[Callable[[], Any], bytes | None, str]] = [
-        (lambda: other.create(path, b"new"), b"new", "CREATED"),
-        (lambda: other.set(path, b"other"), b"other", "CHANGED"),
-        (lambda: other.delete(path), None, "DELETED"),
-        (lambda: other.create(path, b"again"), b"again", "CREATED"),
-    ]
-    for change, data, event in changes:
-        change()
-        assert seen.get(timeout=PATIENCE) == (data, event)
-
-
-def test_a_watch_on_the_children_of_a_node_follows_them(path: str) -> None:
-    zk, other = kazoo_client(), kazoo_client("other")
-    other.ensure_path(path)
-    seen: Queue[tuple[list[str], Any]] = Queue()
-
-    @zk.ChildrenWatch(path, send_event=True)  # type: ignore[untyped-decorator]
-    def watch(children: list[str], event: Any) -> None:
-        seen.put((sorted(children), event and event.type))
-        zk.get_children(path)  # a callback may ask
-
-    assert seen.get(timeout=PATIENCE) == ([], None)
-    other.create(f"{path}/a")
-    assert seen.get(timeout=PATIENCE) == (["a"], "CHILD")
-    other.create(f"{path}/b")
-    assert seen.get(timeout=PATIENCE) == (["a", "b"], "CHILD")

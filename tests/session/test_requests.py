@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from kazoo.exceptions import ConnectionLoss, NoAuthError
@@ -14,16 +14,13 @@ from kazoo.security import make_acl
 from distlock import LockUnavailable
 from distlock.conf import Configuration
 from distlock.engine.errors import SessionOver
+from distlock.engine.reply import Reply
 from distlock.session.session import Session
 from distlock_chaos.ports import free_ports
 from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually, raw_client
-from tests.session.tools import expire
-
-if TYPE_CHECKING:
-    from distlock.engine.reply import Reply
-    from distlock_chaos.server import ZooKeeper
-    from tests.session.tools import MakeSession
+from tests.session.tools import MakeSession, expire
 
 
 def test_steps_wait_for_the_connection_in_their_order(zookeeper: ZooKeeper) -> None:

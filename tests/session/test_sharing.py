@@ -5,26 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from queue import Queue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from kazoo.exceptions import BadVersionError, ConnectionClosedError, NoNodeError, RolledBackError
 from kazoo.protocol.states import KazooState
+from pytest_django import Settings
 
 from distlock import LockUnavailable, kazoo_client, zk_lock
 from distlock.session.registry import close_sessions, session_for
 from distlock.testing import memory_zookeeper
 from distlock_chaos.ports import free_ports
+from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.fork.tools import heard, program
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, Tree, expire, inside
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from distlock_chaos.proxy import TcpProxy
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.tools import MakeOwner
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire, inside
 
 # After `expire`, for which the tests look inside.
 pytestmark = pytest.mark.usefixtures("tree")

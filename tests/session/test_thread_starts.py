@@ -6,7 +6,9 @@ import itertools
 import socket
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
 from celery import Celery
@@ -22,10 +24,6 @@ from distlock.session.engines import client_of
 from distlock.session.registry import close_sessions, session_for
 from distlock.session.session import Session
 from tests.kit.helpers import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
 
 
 class Interrupt(BaseException):

@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
 from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from distlock.conf import Configuration
 from distlock.engine.errors import NoNode
 from distlock.session.session import Session
 from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import inside
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kazoo.client import KazooClient
-
-    from distlock_chaos.server import ZooKeeper
 
 
 @pytest.fixture
@@ -82,20 +78,6 @@ def watched(zookeeper: ZooKeeper, one: Session, path: str) -> bool:
     answer = zookeeper.servers[0].command("wchp")
     _, found, sessions = answer.partition(f"{path}\n")
     return bool(found) and f"0x{one.id:x}" in sessions.split("\n/")[0]
-
-
-def test_a_watcher_hears_of_a_change_and_of_one_only(
-    client: KazooClient, one: Session, node: str
-) -> None:
-    watcher = Watcher(one, node)
-    watcher.watch()
-    client.set(node, b"1")
-    client.delete(node)
-    eventually(lambda: watcher.told)
-    one.call(
-        one.children, "/", timeout=20, key=""
-    )  # later events would have come before this answer
-    assert watcher.told == [False]
 
 
 def test_a_node_that_is_not_there_cannot_be_watched_and_leaves_nothing(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kazoo.client import KazooClient
 
+from distlock.engine.reply import Done
 from distlock.session.session import Session
-
-if TYPE_CHECKING:
-    from distlock.engine.reply import Done
-    from distlock_chaos.server import ZooKeeper
+from distlock_chaos.server import ZooKeeper
 
 #: Makes a connected session with the given settings.
 MakeSession = Callable[..., Session]

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import deque
 from heapq import heappop, heappush
 from itertools import count
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable
+    from random import Random
 
     #: Yields the seconds to wait to be woken; None has no end.
     Steps = Generator[float | None, None, Any]

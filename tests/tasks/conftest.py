@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from celery import Celery
+from pytest_django import Settings
 
 from distlock import zk_locked
 from distlock.celery.queued_once import QueuedOnce
-from tests.kit.celery_tools import Fleet, disconnect, fleet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.celery_tools import Worker
-    from tests.kit.services import Redis
+from distlock_chaos.server import ZooKeeper
+from tests.kit.celery_tools import Fleet, Worker, disconnect, fleet
+from tests.kit.services import Redis
 
 
 @pytest.fixture(scope="module")

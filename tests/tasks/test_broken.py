@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import Celery, states
 from celery.signals import before_task_publish
-from kombu.exceptions import EncodeError, OperationalError
+from pytest_django import Settings
 
 from distlock import LockBusy, LockUnavailable, zk_lock, zk_locked
 from distlock.celery.put_off import HEADER
@@ -18,15 +19,9 @@ from distlock_chaos.ports import free_ports
 from distlock_chaos.server import ZooKeeper
 from tests.kit.celery_tools import PATIENCE, fleet
 from tests.kit.helpers import eventually
+from tests.kit.services import Redis
 from tests.tasks.tools import Traced
-from tests.testproject.elsewhere import held_elsewhere, in_line
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_django import Settings
-
-    from tests.kit.services import Redis
+from tests.testproject.elsewhere import held_elsewhere
 
 TASKS = "tests.testproject.locked_tasks"
 
@@ -80,27 +75,6 @@ def test_past_its_deadline_it_fails_with_what_is_wrong(app: Celery) -> None:
 
 
 @pytest.mark.usefixtures("distlock_settings")
-def test_when_it_cannot_be_sent_again_it_fails_with_that_error_and_holds_nothing(
-    app: Celery,
-) -> None:
-    (port,) = free_ports(1)
-    app.conf.update(
-        broker_url=f"redis://127.0.0.1:{port}/0", broker_transport_options={"max_retries": 0}
-    )
-
-    @app.task(shared=False)
-    @zk_locked("outer")
-    @zk_locked("feed:<feed_id>")
-    def refresh(feed_id: int) -> None: ...
-
-    with held_elsewhere("feed:7"):
-        run = Traced(refresh, 7)
-        assert (run.state, type(run.error)) == (states.FAILURE, OperationalError)
-        assert in_line("outer") == 0
-        assert in_line("feed:7") == 1
-
-
-@pytest.mark.usefixtures("distlock_settings")
 def test_nothing_is_held_when_the_message_is_sent(app: Celery) -> None:
     """With two locks: the inner one is busy, the outer one has to go first."""
     held: list[list[str]] = []
@@ -120,20 +94,6 @@ def test_nothing_is_held_when_the_message_is_sent(app: Celery) -> None:
     finally:
         before_task_publish.disconnect(look)
     assert held == [[]]
-
-
-@pytest.mark.usefixtures("distlock_settings")
-def test_arguments_that_cannot_be_sent_again_fail_with_that_error(app: Celery) -> None:
-    """A publisher's own ``serializer="pickle"`` is not known to the worker."""
-
-    class Feed:
-        def __str__(self) -> str:
-            return "7"
-
-    refresh = refreshes(app, "retry")
-    with held_elsewhere("feed:7"):
-        run = Traced(refresh, Feed())
-    assert (run.state, type(run.error)) == (states.FAILURE, EncodeError)
 
 
 @pytest.mark.usefixtures("distlock_settings")

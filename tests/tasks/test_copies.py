@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -17,16 +18,11 @@ from redis import Redis as Client
 
 from distlock import zk_lock
 from distlock.celery import runs
-from tests.kit.celery_tools import PATIENCE, Fleet, fleet
+from distlock_chaos.server import ZooKeeper
+from tests.kit.celery_tools import PATIENCE, Fleet, Worker, fleet
 from tests.kit.helpers import eventually
+from tests.kit.services import Redis
 from tests.testproject.elsewhere import held_elsewhere, in_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.celery_tools import Worker
-    from tests.kit.services import Redis
 
 pytestmark = pytest.mark.deep
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from celery import Celery, Task
 
-from distlock import LockKeyError, zk_locked
+from distlock import zk_locked
 
 
 @pytest.mark.parametrize(
@@ -39,16 +39,6 @@ def test_a_bound_task_has_self_and_celery_does_not_ask_for_it(app: Celery) -> No
     refresh.delay(1)
 
 
-def test_the_task_is_named_after_the_function(app: Celery) -> None:
-    @app.task(shared=False)
-    @zk_locked("feed")
-    def refresh() -> None:
-        """Fetch it."""
-
-    assert refresh.name == f"{__name__}.refresh"
-    assert refresh.__doc__ == "Fetch it."
-
-
 def test_above_the_tasks_decorator_it_is_refused(app: Celery) -> None:
     @app.task(shared=False)
     def refresh() -> None: ...
@@ -63,19 +53,6 @@ def test_on_a_task_class_it_is_refused(app: Celery) -> None:
         @zk_locked("feed")
         class Refresh(Task):  # type: ignore[misc]  # Celery has no types
             pass
-
-
-def test_a_template_that_names_no_argument_of_the_task_is_refused(app: Celery) -> None:
-    with pytest.raises(LockKeyError, match="'fed_id', which is no argument"):
-
-        @app.task(shared=False)
-        @zk_locked("feed:<fed_id>")
-        def refresh(feed_id: int) -> None: ...
-
-
-def test_an_unknown_policy_is_refused(app: Celery) -> None:
-    with pytest.raises(ValueError, match="'queue' or a callable, not 'again'"):
-        zk_locked("feed", on_busy="again")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, "3", True])
@@ -95,16 +72,3 @@ def test_an_impossible_deadline_is_refused(deadline: Any) -> None:
 def test_limits_of_another_policy_are_refused(on_busy: Any, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match='belong to on_busy="retry"'):
         zk_locked("feed", on_busy=on_busy, **options)
-
-
-@pytest.mark.usefixtures("distlock_settings")
-def test_a_key_made_of_none_fails_the_task(app: Celery) -> None:
-    ran = []
-
-    @app.task(shared=False)
-    @zk_locked("feed:<feed_id>")
-    def refresh(feed_id: int | None) -> None:
-        ran.append(feed_id)
-
-    assert isinstance(refresh.apply((None,)).result, LockKeyError)
-    assert not ran

@@ -4,24 +4,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from celery import states
+from celery import Celery, states
+from pytest_django import Settings
 
 from distlock import LockBusy, lock_contended, zk_lock, zk_locked
 from distlock.celery import task_refused
 from distlock.owner.owner import current
 from tests.tasks.tools import Traced
 from tests.testproject.elsewhere import held_elsewhere, in_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from celery import Celery
-    from pytest_django import Settings
 
 pytestmark = pytest.mark.usefixtures("distlock_settings")
 
@@ -64,44 +59,6 @@ def test_retry_raises_in_eager_mode(app: Celery, on_busy: Any) -> None:
 
 
 @pytest.mark.usefixtures("busy")
-def test_retry_raises_for_a_plain_function_sync_and_async() -> None:
-    @zk_locked("feed:<feed_id>", on_busy="retry", timeout=0)
-    def refresh(feed_id: int) -> None: ...
-
-    @zk_locked("feed:<feed_id>", on_busy="retry", timeout=0)
-    async def arefresh(feed_id: int) -> None: ...
-
-    with pytest.raises(LockBusy):
-        refresh(7)
-    with pytest.raises(LockBusy):
-        asyncio.run(arefresh(7))
-
-
-@pytest.mark.usefixtures("busy")
-def test_a_locked_function_that_a_task_calls_has_a_functions_policy(app: Celery) -> None:
-    @zk_locked("feed:<feed_id>", on_busy="skip", timeout=0)
-    def helper(feed_id: int) -> str:
-        return f"feed {feed_id}"
-
-    @app.task(shared=False)
-    @zk_locked("other:<feed_id>")
-    def refresh(feed_id: int) -> Any:
-        return helper(feed_id)
-
-    assert refresh.delay(7).get() is None
-
-
-def test_a_task_within_itself_is_reentrant_for_its_own_key(app: Celery) -> None:
-    @app.task(shared=False)
-    @zk_locked("feed:<feed_id>", timeout=0)
-    def refresh(feed_id: int, depth: int = 1) -> int:
-        inner: int = refresh.run(feed_id, depth - 1) if depth else 0
-        return inner + 1
-
-    assert refresh.delay(7, depth=2).get() == 3
-
-
-@pytest.mark.usefixtures("busy")
 def test_a_task_that_calls_itself_for_a_busy_key_raises_in_a_worker_too(app: Celery) -> None:
     """Putting off the inner call would run the outer one twice."""
 
@@ -112,18 +69,6 @@ def test_a_task_that_calls_itself_for_a_busy_key_raises_in_a_worker_too(app: Cel
 
     run = Traced(refresh, 8)
     assert (run.state, type(run.error)) == (states.FAILURE, LockBusy)
-
-
-def test_the_node_names_the_task_and_its_id(app: Celery) -> None:
-    @app.task(shared=False)
-    @zk_locked("feed:<feed_id>")
-    def refresh(feed_id: int) -> Any:
-        return zk_lock(f"feed:{feed_id}").holder()
-
-    result = refresh.apply((7,))
-    holder = result.get()
-    assert holder is not None
-    assert holder.label == f"{__name__}.refresh[{result.id}]"
 
 
 def test_a_lock_that_a_task_leaves_held_is_released_and_logged(
@@ -140,14 +85,6 @@ def test_a_lock_that_a_task_leaves_held_is_released_and_logged(
     (said,) = (one for one in caplog.records if "left the lock" in one.message)
     assert said.levelno == logging.ERROR
     assert "forgets left the lock 'feed:7' held" in said.message
-
-
-def test_the_log_says_what_was_granted(app: Celery, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
-        refreshes(app, None).delay(7)
-    (said,) = (one for one in caplog.records if "was granted after" in one.message)
-    assert "'feed:7'" in said.message
-    assert "put off 0 times" in said.message
 
 
 @pytest.mark.usefixtures("busy")

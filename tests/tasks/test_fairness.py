@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from celery import states
+from celery import Celery, states
 
 from distlock import zk_locked
 from distlock.celery.put_off import HEADER
@@ -14,9 +14,6 @@ from tests.kit.helpers import eventually
 from tests.kit.tools import Owner
 from tests.tasks.tools import Traced
 from tests.testproject.elsewhere import held_elsewhere, in_line
-
-if TYPE_CHECKING:
-    from celery import Celery
 
 pytestmark = pytest.mark.usefixtures("distlock_settings")
 

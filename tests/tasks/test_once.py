@@ -6,26 +6,20 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from celery import chain, signals, states
-from celery.app.task import Context
-from celery.exceptions import Ignore, Reject, WorkerLostError
+from celery import Celery, chain, states
+from celery.exceptions import Ignore, Reject
 from kombu.exceptions import OperationalError
 
 from distlock import LockBusy, zk_lease, zk_locked
 from distlock.celery.queued_once import AlreadyQueued, QueuedOnce, is_duplicate
 from distlock_chaos.ports import free_ports
-from tests.kit.celery_tools import PATIENCE
+from tests.kit.celery_tools import PATIENCE, Fleet
 from tests.kit.helpers import eventually
 from tests.tasks.tools import Message, free
 from tests.testproject.elsewhere import held_elsewhere
-
-if TYPE_CHECKING:
-    from celery import Celery
-
-    from tests.kit.celery_tools import Fleet
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 
@@ -49,15 +43,6 @@ def test_a_duplicate_is_the_first_one_until_that_has_ended(troupe: Fleet, key: s
     assert second.id != first.id
     assert second.get(timeout=PATIENCE) == key
     assert len(troupe.stage.told(key, "enter")) == 2
-
-
-def test_a_task_that_fails_lets_the_next_one_be_queued(troupe: Fleet, key: str) -> None:
-    task = troupe.task("once_and_fails", TASKS)
-    first = task.delay(key)
-    with pytest.raises(ZeroDivisionError):
-        first.get(timeout=PATIENCE)
-    eventually(lambda: free(task, f"{key}:{task.name}"), PATIENCE, "the lease given back")
-    assert task.delay(key).id != first.id
 
 
 @pytest.mark.usefixtures("distlock_settings")
@@ -139,28 +124,6 @@ def test_a_task_that_is_replaced_lets_the_next_one_be_queued(app: Celery, key: s
 
     Message(report, key).run()
     assert free(report, key)
-
-
-@pytest.mark.usefixtures("distlock_settings")
-def test_a_revoked_task_lets_the_next_one_be_queued(report: Any, key: str) -> None:
-    message = Message(report, key)
-    context = Context(id=message.id, headers=message.headers)
-    for _ in range(2):  # the second announcement is harmless
-        signals.task_revoked.send(
-            report, request=context, terminated=False, signum=None, expired=False
-        )
-    assert free(report, f"report:{key}")
-
-
-@pytest.mark.usefixtures("distlock_settings")
-def test_a_lost_process_lets_the_next_one_be_queued(report: Any, key: str) -> None:
-    message = Message(report, key)
-    report.request_stack.push(Context(id=message.id, headers=message.headers))
-    try:
-        signals.task_failure.send(report, task_id=message.id, exception=WorkerLostError())
-    finally:
-        report.request_stack.pop()
-    assert free(report, f"report:{key}")
 
 
 @pytest.mark.usefixtures("distlock_settings")

@@ -4,25 +4,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from celery import states
+from celery import Celery, states
 from celery.exceptions import Reject
 
-from distlock import zk_locked
+from distlock import zk_lease, zk_locked
+from distlock.celery.once_requests import OnceRequest
 from distlock.celery.queued_once import QueuedOnce, is_duplicate
-from tests.kit.celery_tools import PATIENCE
+from tests.kit.celery_tools import PATIENCE, Fleet
 from tests.kit.helpers import eventually
 from tests.tasks.tools import Message, free
 from tests.testproject.elsewhere import held_elsewhere
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from celery import Celery
-
-    from tests.kit.celery_tools import Fleet
 
 TASKS = "tests.testproject.locked_tasks"
 
@@ -72,16 +67,6 @@ def test_a_run_that_has_begun_leaves_the_lease_of_the_next_one(
     assert nested[0].id != message.id
     assert report.delay(key).id == nested[0].id
     assert "once_ttl" not in caplog.text
-
-
-@pytest.mark.usefixtures("distlock_settings")
-def test_a_task_that_is_put_off_is_still_queued(report: Any, key: str) -> None:
-    message = Message(report, key)
-    with held_elsewhere(key):
-        assert message.run().state == states.RETRY
-        assert report.delay(key).id == message.id
-    message.run()
-    assert free(report, key)
 
 
 @pytest.mark.usefixtures("distlock_settings")
@@ -158,3 +143,36 @@ def test_a_wrong_option_is_told_where_the_task_is_declared(
 
         @app.task(base=QueuedOnce, shared=False, lazy=False, **options)
         def report(day: str) -> None: ...
+
+
+# --- the worker's main process -------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("distlock_settings")
+@pytest.mark.parametrize(
+    ("soft", "options", "free"),
+    [
+        (False, {"acks_late": False}, True),
+        (False, {"acks_late": True}, True),
+        (False, {"acks_late": True, "acks_on_failure_or_timeout": False}, False),
+        (True, {"acks_late": False}, False),
+    ],
+    ids=["early", "late", "comes-again", "soft"],
+)
+def test_the_lease_ends_unless_the_message_comes_again(
+    app: Celery, key: str, soft: bool, options: dict[str, Any], free: bool
+) -> None:
+    app.conf.task_default_queue = key
+
+    @app.task(base=QueuedOnce, shared=False, **options)
+    @zk_locked("<key>")
+    def report(key: str) -> None: ...
+
+    report.delay(key)
+    with app.connection_for_read() as connection:
+        message = app.amqp.queues[key](connection.default_channel).get()
+        answers = {"on_ack": message.ack_log_error, "on_reject": message.reject_log_error}
+        request = OnceRequest(message, app=app, task=report, **answers)
+        request.on_accepted(1, 0.0)
+        request.on_timeout(soft, 1)
+    assert zk_lease(f"{report.name}:{key}", 60).locked() is not free

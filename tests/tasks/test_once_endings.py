@@ -8,22 +8,18 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from distlock import zk_lease
-from tests.kit.celery_tools import PATIENCE, Fleet, fleet
+from distlock_chaos.server import ZooKeeper
+from tests.kit.celery_tools import PATIENCE, Fleet, Worker, fleet
 from tests.kit.helpers import eventually
+from tests.kit.services import Redis
 from tests.tasks.tools import BROKERS, broker_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.celery_tools import Worker
-    from tests.kit.services import Redis
 
 pytestmark = pytest.mark.deep
 

@@ -5,34 +5,28 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from celery import chain, signals, states
+from celery import Celery, chain, signals, states
 from kombu.exceptions import OperationalError
+from pytest_django import Settings
 
 from distlock import zk_lease, zk_locked
 from distlock.celery import queued_once
 from distlock.celery.queued_once import QueuedOnce, Replaced, record_of
 from distlock_chaos.ports import free_ports
-from tests.kit.celery_tools import PATIENCE, fleet
+from distlock_chaos.server import ZooKeeper
+from tests.kit.celery_tools import PATIENCE, Fleet, fleet
 from tests.kit.helpers import eventually
+from tests.kit.services import Redis
 from tests.kit.tools import Owner
 from tests.tasks.tools import BROKERS, Message, Traced, broker_settings, free
 from tests.testproject.elsewhere import held_elsewhere
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from celery import Celery
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.celery_tools import Fleet
-    from tests.kit.services import Redis
 
 pytestmark = pytest.mark.deep
 

@@ -6,7 +6,9 @@ Waiting spends no retry, and nothing stays STARTED or PENDING.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from threading import Event
+from typing import Any
 
 import pytest
 from celery import Celery, chain, chord, states
@@ -15,16 +17,10 @@ from redis import Redis as Client
 from distlock import LockBusy, zk_lock, zk_locked
 from distlock.locks import mutex
 from distlock.testing import hold
-from tests.kit.celery_tools import PATIENCE
+from tests.kit.celery_tools import PATIENCE, Fleet, Worker
 from tests.kit.helpers import eventually
 from tests.tasks.tools import Traced
 from tests.testproject.elsewhere import held_elsewhere, in_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from threading import Event
-
-    from tests.kit.celery_tools import Fleet, Worker
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 
@@ -102,20 +98,6 @@ def test_a_callable_answers_with_the_arguments(troupe: Fleet, key: str) -> None:
     assert run(task(troupe, "answer").delay(key, actor="ada")) == f"ada does without {key}"
 
 
-@pytest.mark.usefixtures("busy")
-def test_a_class_based_task_has_its_policy(troupe: Fleet, key: str) -> None:
-    assert run(task(troupe, "ClassBased").delay(key, "ada")) == {"skipped": key}
-
-
-def test_wait_stays_in_line_until_it_is_its_turn(troupe: Fleet, key: str, busy: Event) -> None:
-    result = troupe.task("hold").delay(key, key)
-    eventually(lambda: in_line(key) == 2, PATIENCE, "the test and the task in line")
-    busy.set()
-    troupe.stage.await_entry(key)
-    troupe.stage.let_go(key)
-    assert run(result) == key
-
-
 def test_a_task_with_an_ignored_result_is_put_off_and_runs(
     troupe: Fleet, key: str, busy: Event, worker: Worker
 ) -> None:
@@ -124,17 +106,6 @@ def test_a_task_with_an_ignored_result_is_put_off_and_runs(
     busy.set()
     troupe.stage.await_entry(key)
     assert result.state == states.PENDING  # nothing was stored
-
-
-def test_two_locks_of_one_task_are_both_free_while_it_is_put_off(
-    troupe: Fleet, key: str, busy: Event
-) -> None:
-    result = task(troupe, "two_locks").delay(key, key)
-    await_state(result, states.RETRY)
-    with zk_lock(f"outer:{key}", timeout=PATIENCE):
-        pass  # would hang if the outer lock were kept over the pause
-    busy.set()
-    assert run(result) == key
 
 
 def test_what_the_publisher_asked_for_survives(troupe: Fleet, key: str, busy: Event) -> None:
@@ -162,18 +133,6 @@ def _unacknowledged(troupe: Fleet, task_id: str) -> dict[str, Any] | None:
 
 
 # --- canvas --------------------------------------------------------------------------------------
-
-
-def test_a_chain_goes_on_after_a_link_was_put_off(troupe: Fleet, key: str, busy: Event) -> None:
-    links = chain(
-        task(troupe, "name_itself").s(key, "a"),
-        task(troupe, "append").s(key, "b"),
-        task(troupe, "append").s(key, "c"),
-    )
-    result = links.apply_async()
-    await_state(result.parent.parent, states.RETRY)
-    busy.set()
-    assert run(result) == "a+b+c"
 
 
 @pytest.mark.usefixtures("busy")
@@ -260,10 +219,3 @@ def test_a_retry_runs_if_the_holder_leaves_before_it_is_known(
 def test_a_chain_goes_on_with_the_value_of_a_skipped_link(troupe: Fleet, key: str) -> None:
     links = chain(task(troupe, "skip").s(key, "a"), task(troupe, "append").s(f"{key}-2", "b"))
     assert run(links.apply_async()) == f"{{'skipped': '{key}'}}+b"
-
-
-@pytest.mark.usefixtures("busy")
-def test_a_chord_is_joined_with_the_values_of_skipped_tasks(troupe: Fleet, key: str) -> None:
-    result = chord([task(troupe, "skip").s(key, who) for who in "ab"])(task(troupe, "join").s())
-    skipped = str({"skipped": key})
-    assert run(result) == f"{skipped}+{skipped}"

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from celery import signals, states
+from celery import Celery, signals, states
 
 from distlock import LockBusy, zk_locked
 from tests.tasks.tools import Traced
 from tests.testproject.elsewhere import held_elsewhere
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from celery import Celery
 
 pytestmark = [
     pytest.mark.usefixtures("distlock_settings"),

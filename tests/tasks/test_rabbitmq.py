@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from pytest_django import Settings
 
-from tests.kit.celery_tools import PATIENCE, fleet
+from distlock_chaos.server import ZooKeeper
+from tests.kit.celery_tools import PATIENCE, Fleet, fleet
 from tests.kit.helpers import eventually
+from tests.kit.services import Redis
 from tests.tasks.tools import QUEUES, broker_settings
 from tests.testproject.elsewhere import held_elsewhere
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.celery_tools import Fleet
-    from tests.kit.services import Redis
 
 pytestmark = pytest.mark.deep
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import threading
-from contextlib import contextmanager
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from celery import Celery, states
 from celery.signals import before_task_publish
 from django.core.management import call_command
 from kombu.exceptions import OperationalError
+from pytest_django import Settings
 
-from distlock import LockBusy, zk_lock, zk_locked
+from distlock import LockBusy, zk_locked
 from distlock.celery import tickets
 from distlock.celery.put_off import HEADER
 from distlock.celery.tickets import sweep_tickets
@@ -24,23 +22,14 @@ from distlock.keys.templates import znode_name
 from distlock.session.registry import session_for
 from distlock_chaos.ports import free_ports
 from tests.kit.celery_tools import PATIENCE
-from tests.kit.engines import tree_at
 from tests.kit.helpers import eventually
 from tests.kit.tools import Owner, Tree
 from tests.tasks.tools import Traced
 from tests.testproject.elsewhere import held_elsewhere, in_line
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
-    from tests.kit.celery_tools import Fleet
-
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 
 
-TASKS = "tests.testproject.locked_tasks"
 #: The header of a task that comes again.
 AGAIN = {HEADER: {"busy": 1, "away": 0, "since": 1}}
 
@@ -350,42 +339,3 @@ def test_a_copy_of_the_holder_is_dropped_and_leaves_no_ticket(app: Celery, tree:
     assert ended == [states.IGNORED]
     assert tickets_of(tree) == ["b"]
     assert run(other, "b", AGAIN).state == states.SUCCESS
-
-
-# --- in a real worker ----------------------------------------------------------------------------
-
-
-@contextmanager
-def tree_of(troupe: Fleet) -> Iterator[Tree]:
-    default = troupe.distlock["default"]
-    with tree_at(default["HOSTS"], default["NAMESPACE"]) as tree:
-        yield tree
-
-
-def test_contenders_without_any_retries_all_finish_in_order(troupe: Fleet, key: str) -> None:
-    queue = troupe.task("queue", TASKS)
-    with tree_of(troupe) as tree, held_elsewhere(key) as free:
-        results = []
-        for number in range(12):
-            results.append(queue.delay(key, str(number)))
-            eventually(lambda: len(tickets_of(tree, key)) == len(results), PATIENCE)
-        free.set()
-        assert [one.get(timeout=PATIENCE) for one in results] == [str(n) for n in range(12)]
-        order = [line.facts[1] for line in troupe.stage.told(key, "enter")]
-        assert order == [str(number) for number in range(12)]
-        eventually(lambda: not tickets_of(tree, key), PATIENCE)
-
-
-def test_a_killed_holder_leaves_no_ticket_and_the_next_one_runs(troupe: Fleet, key: str) -> None:
-    queue = troupe.task("queue", TASKS)
-    killed = queue.delay(key, "killed", seconds=PATIENCE)
-    (entry,) = eventually(lambda: troupe.stage.told(key, "enter"), PATIENCE)
-    with tree_of(troupe) as tree:
-        results = [queue.delay(key, str(number)) for number in range(3)]
-        eventually(lambda: len(tickets_of(tree, key)) == 3, PATIENCE)
-        os.kill(entry.pid, signal.SIGKILL)
-        for result in results:
-            result.get(timeout=PATIENCE)
-        eventually(lambda: not tickets_of(tree, key), PATIENCE)
-    assert killed.id
-    assert zk_lock(key).holder() is None

@@ -4,36 +4,30 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from celery import states
+from celery import Celery, states
 from kombu.asynchronous import timer
+from pytest_django import Settings
 
 from distlock import zk_locked
 from distlock.celery import wakes
 from distlock.celery.wakes import Wakes
 from distlock_chaos.ports import free_ports
-from tests.kit.celery_tools import PATIENCE, fleet
+from distlock_chaos.server import ZooKeeper
+from tests.kit.celery_tools import PATIENCE, Fleet, fleet
 from tests.kit.engines import first_then_deep, tree_at
 from tests.kit.helpers import eventually
+from tests.kit.rabbitmq import RabbitMQ
+from tests.kit.services import Redis
+from tests.kit.tools import Tree
 from tests.tasks.test_tickets import AGAIN, run, tickets_of
 from tests.tasks.tools import QUEUES
 from tests.testproject.elsewhere import held_elsewhere
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from celery import Celery
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.celery_tools import Fleet
-    from tests.kit.rabbitmq import RabbitMQ
-    from tests.kit.services import Redis
-    from tests.kit.tools import Tree
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 

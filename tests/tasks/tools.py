@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import pytest
 from celery import signals, states
 from celery.app.trace import build_tracer
 
 from distlock import zk_lease
 from distlock.celery.queued_once import HEADER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pytest
-
-    from tests.kit.rabbitmq import RabbitMQ
-    from tests.kit.services import Redis
+from tests.kit.rabbitmq import RabbitMQ
+from tests.kit.services import Redis
 
 
 class Traced:

@@ -5,7 +5,7 @@ What is asked is up to a subclass.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -17,8 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-if TYPE_CHECKING:
-    from tests.testing.sides import World
+from tests.testing.sides import World
 
 sessions = st.sampled_from([0, 1])
 names = st.sampled_from(["a", "b"])

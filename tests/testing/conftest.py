@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from pytest_django import Settings
 
-from distlock.testing import memory_zookeeper
+from distlock.testing import MemoryTree, memory_zookeeper
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
-    from distlock.testing import MemoryTree
 
 #: No server listens there.
 NOWHERE = "127.0.0.1:1"

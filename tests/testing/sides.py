@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from kazoo.exceptions import APIError, KazooException
 from kazoo.protocol.states import ZnodeStat
@@ -12,14 +13,10 @@ from distlock.conf import Configuration
 from distlock.engine.redis.client import RedisClient
 from distlock.engine.redis.requests import good_bye
 from distlock.engine.reply import Reply
+from distlock.engine.zookeeper.requests import Requests
 from distlock.session.engines import end_session
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distlock.engine.zookeeper.requests import Requests
 
 
 def configuration(hosts: str, *, auth: tuple[tuple[str, str], ...] = ()) -> Configuration:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import unittest
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.test import SimpleTestCase, override_settings
+from pytest_django import Settings
 
-from distlock import zk_lease, zk_lock, zk_semaphore
+from distlock import zk_lock
 from distlock.session.registry import close_sessions, session_for
 from distlock.testing import (
     EmbeddedProcess,
@@ -20,17 +22,9 @@ from distlock.testing import (
     memory_zookeeper,
 )
 from distlock.testing.embedded import embedded_process
-from tests.kit.celery_tools import fleet
 from tests.kit.helpers import alive, eventually, spawn_python
 from tests.kit.tools import PATIENCE
 from tests.testing.counting import KEY, TIMES, count
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_django import Settings
-
-    from tests.kit.services import Redis
 
 pytestmark = pytest.mark.deep
 
@@ -78,24 +72,6 @@ def test_processes_contend_for_a_lock(
     count_together(zookeeper_embedded.hosts, namespace, tmp_path, method)
 
 
-def test_the_tasks_of_a_celery_worker_wait_for_a_lock_of_the_test(
-    zookeeper_embedded: EmbeddedProcess, redis: Redis, settings: Settings, tmp_path: Path
-) -> None:
-    actors = [f"actor-{number}" for number in range(PROCESSES)]
-    with fleet(zookeeper_embedded, tmp_path, redis.new_database()) as troupe:
-        settings.DISTLOCK = troupe.distlock
-        with troupe.worker(concurrency=PROCESSES):
-            with zk_lock(KEY, timeout=PATIENCE):
-                results = [troupe.task("pass_by").delay(KEY, actor) for actor in actors]
-                await_line(KEY, 1 + PROCESSES)
-                assert not troupe.stage.lines()
-            assert [result.get(timeout=PATIENCE) for result in results] == actors
-    entries = troupe.stage.lines()
-    assert [line.facts[0] for line in entries] == ["enter", "leave"] * PROCESSES
-    assert all(one.actor == two.actor for one, two in zip(entries[::2], entries[1::2], strict=True))
-    assert len({line.pid for line in entries}) == PROCESSES
-
-
 # --- blocks and test cases -----------------------------------------------------------------------
 
 
@@ -140,16 +116,6 @@ def test_a_block_has_all_aliases_on_it_with_their_other_settings() -> None:
         assert session_for("other").conf.namespace == "/other"
     assert not zk_lock("key").held
     assert session_for().conf.hosts == "127.0.0.1:1"
-
-
-def test_each_block_begins_with_nothing() -> None:
-    for _ in range(2):
-        with embedded_zookeeper():
-            for lock in (zk_lock("key"), zk_semaphore("s", 1), zk_lease("lease", 60, owner="me")):
-                assert not lock.locked()
-                assert lock.acquire(timeout=PATIENCE)
-    assert not zk_lock("key").held
-    assert not zk_semaphore("s", 1).held
 
 
 def test_it_is_used_beside_no_other() -> None:

@@ -7,15 +7,12 @@ import re
 import subprocess
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.kit.engines import first_then_deep
 from tests.kit.helpers import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MEMORY = """
 from distlock import zk_lock

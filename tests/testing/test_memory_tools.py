@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from distlock import (
     LockBusy,
@@ -17,8 +16,6 @@ from distlock import (
     zk_lock,
     zk_semaphore,
 )
-from distlock.embedded.tree import Kind
-from distlock.keys.znodes import WORN, in_line
 from distlock.session.registry import session_for
 from distlock.testing import (
     CapturedLock,
@@ -30,11 +27,6 @@ from distlock.testing import (
 )
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from distlock.testing import MemoryTree
 
 
 @pytest.fixture(autouse=True)
@@ -154,54 +146,6 @@ def test_the_connection_to_redis_is_not_ours_to_lose(settings: Settings) -> None
         pass
 
 
-# --- sequence numbers ----------------------------------------------------------------------------
-
-
-def test_the_counter_of_a_node_sticks_at_its_last_number(memory: MemoryTree) -> None:
-    """ZOOKEEPER-3249."""
-    memory.create("/line")
-    count_from(memory, "/line", 2**31 - 2)
-    names = [memory.create(f"/line/{name}-", sequential=True) for name in "abc"]
-    assert names == ["/line/a-2147483646", "/line/b-2147483647", "/line/c-2147483647"]
-
-
-def count_from(memory: MemoryTree, path: str, number: int) -> None:
-    """Let the next sequence number under a node be this one, which no server can be told."""
-    with memory.transaction():
-        memory._put(path, memory.check(path)._replace(made=number))
-
-
-@pytest.mark.parametrize("start", [WORN - 2, 2**31 - 1])
-def test_never_do_two_hold_over_the_end_of_the_numbers(memory: MemoryTree, start: int) -> None:
-    inside: list[int] = []
-    served: list[int] = []
-
-    def work(number: int, using: str) -> None:
-        with zk_lock("key", using=using, timeout=PATIENCE):
-            inside.append(number)
-            assert inside == [number]
-            served.append(number)
-            inside.remove(number)
-
-    with zk_lock("key"):
-        count_from(memory, "/distlock/key", start)
-        using = itertools.cycle(["default", "other"])
-        threads = [threading.Thread(target=work, args=(n, next(using))) for n in range(8)]
-        for thread in threads:
-            thread.start()
-        eventually(
-            lambda: len(memory._watches.get((first_of(memory), Kind.DATA), ())) > 0, PATIENCE
-        )
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert sorted(served) == list(range(8))
-
-
-def first_of(memory: MemoryTree) -> str:
-    (first, *_) = in_line(memory.children("/distlock/key"))
-    return f"/distlock/key/{first.name}"
-
-
 # --- what is locked ------------------------------------------------------------------------------
 
 
@@ -235,20 +179,3 @@ def test_what_a_block_takes_is_recorded() -> None:
     assert locks.keys("busy") == ["busy"]
     assert [type(one.error) for one in locks if one.outcome == "failed"] == [LockUnavailable]
     assert isinstance(locks[0], CapturedLock)
-
-
-@pytest.mark.usefixtures("memory")
-def test_tasks_use_it_too() -> None:
-    async def one() -> None:
-        async with zk_lock("key", timeout=None):
-            most.append(threading.active_count())
-            await asyncio.sleep(0)
-
-    async def locks() -> None:
-        await asyncio.gather(*(one() for _ in range(50)))
-
-    most: list[int] = []
-    before = threading.active_count()
-    asyncio.run(locks())
-    assert len(most) == 50
-    assert max(most) <= before + 3  # of the session, and the timer

@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import unittest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.test import TestCase
+from pytest_django import Settings
 
 import distlock.testing
 from distlock import (
@@ -26,9 +27,6 @@ from distlock.testing import (
 from tests.kit.helpers import spawn_python
 from tests.kit.tools import PATIENCE
 from tests.testing.conftest import NOWHERE
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
 
 
 @pytest.fixture(autouse=True)

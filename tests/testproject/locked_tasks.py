@@ -9,21 +9,17 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from celery import Task, shared_task
-from celery._state import connect_on_app_finalize
-from celery.utils.log import get_task_logger
+from celery import shared_task
 
-from distlock import LockBusy, zk_lock, zk_locked
+from distlock import LockBusy, zk_locked
 from distlock.celery import wakes
 from distlock.celery.queued_once import QueuedOnce
-from distlock.owner.owner import label
 from tests.testproject.tasks import stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 task: Callable[..., Callable[[Callable[..., Any]], Any]] = shared_task
-logger = get_task_logger(__name__)
 
 
 @task(max_retries=0)
@@ -156,12 +152,6 @@ def once(key: str, actor: str) -> str:
     return actor
 
 
-@task(base=QueuedOnce, bind=True, once_ttl=120, autoretry_for=(OSError,), max_retries=0)
-@zk_locked("<key>:<self.name>")
-def once_and_fails(self: Any, key: str) -> None:
-    raise ZeroDivisionError(key)
-
-
 @task(base=QueuedOnce, once_ttl=120, unlock_at_start=True)
 @zk_locked("<key>")
 def once_until_start(key: str, actor: str) -> str:
@@ -201,14 +191,6 @@ def ignored(key: str, actor: str) -> str:
 
 
 @task()
-@zk_locked("outer:<key>")
-@zk_locked("<key>")
-def two_locks(key: str, actor: str) -> str:
-    stage().tell(actor, "enter")
-    return actor
-
-
-@task()
 def join(names: list[str], key: str = "") -> str:
     return "+".join(map(str, names))
 
@@ -223,26 +205,3 @@ def locked_join(names: list[str], key: str) -> str:
 @zk_locked("<key>", on_busy="retry")
 def append(before: str, key: str, actor: str) -> str:
     return f"{before}+{actor}"
-
-
-@task()
-def forgets(key: str) -> None:
-    zk_lock(key).acquire()
-
-
-@task()
-def labelled(key: str, actor: str) -> None:
-    with label("something else"), zk_lock(key):
-        logger.info("labelled")
-        stage().play(actor)
-
-
-class ClassBased(Task):  # type: ignore[misc]  # Celery has no types
-    name = f"{__name__}.ClassBased"
-
-    @zk_locked("<key>", on_busy="skip", timeout=0)
-    def run(self, key: str, actor: str) -> str:
-        return f"{type(self).__name__} {actor}"
-
-
-connect_on_app_finalize(lambda app: app.register_task(ClassBased()))

@@ -1,20 +1,13 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from django.db import connections
+from pytest_django import DjangoDbBlocker
 
-from tests.testproject.database import project_database
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import DjangoDbBlocker
-
-    from tests.kit.services import Postgres
-    from tests.testproject.database import ProjectDatabase
-
+from tests.kit.services import Postgres
+from tests.testproject.database import ProjectDatabase, project_database
 
 ALIAS = "project"
 

@@ -8,25 +8,20 @@ opens. So the outcome is no matter of luck, neither the loss with a plain decora
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 
 import pytest
+from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from distlock_chaos.server import ZooKeeper
 from tests.kit.engines import tree_at
 from tests.kit.helpers import eventually
-from tests.testproject.driver import drive
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kazoo.client import KazooClient
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.testproject.database import ProjectDatabase
-    from tests.testproject.driver import Driver
+from tests.testproject.database import ProjectDatabase
+from tests.testproject.driver import Driver, drive
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 

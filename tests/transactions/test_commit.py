@@ -5,22 +5,19 @@ A gate in the database stops COMMIT half-way, so "before" is not a matter of spe
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.db import DatabaseError, connections, transaction
 
 from distlock import LockBusy, LockInTransaction, zk_lock, zk_locked
 from tests.kit.helpers import eventually
+from tests.testproject.database import ProjectDatabase
 from tests.testproject.elsewhere import in_line
 from tests.testproject.models import Counter
 from tests.transactions.conftest import ALIAS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.testproject.database import ProjectDatabase
 
 pytestmark = pytest.mark.usefixtures("distlock_settings", "alias")
 
@@ -65,24 +62,6 @@ def test_the_lock_is_held_until_commit_is_done(database: ProjectDatabase, work: 
             assert database.value(name) == 0
         assert working.result(10) == 0
     assert database.value(name) == 1
-
-
-@both
-def test_the_next_in_line_reads_what_was_committed(database: ProjectDatabase, work: Any) -> None:
-    name = database.make_counter()
-
-    def read() -> int:
-        with zk_lock(f"counter:{name}"):
-            return database.value(name)
-
-    with ThreadPoolExecutor(2) as pool:
-        with database.gate_shut():
-            working = pool.submit(in_thread, work, name)
-            database.await_commit_begun()
-            reading = pool.submit(read)
-            eventually(lambda: in_line(f"counter:{name}") == 2)
-        assert reading.result(10) == 1
-        assert working.result(10) == 0
 
 
 def test_a_commit_that_fails_raises_and_releases(database: ProjectDatabase) -> None:

@@ -7,9 +7,10 @@ UPDATE. Then a signal handler raises, as Celery's soft time limit does.
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from threading import main_thread
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 from celery import Celery
@@ -27,15 +28,10 @@ from distlock import (
 from distlock.owner.hold import Held
 from tests.kit.helpers import eventually, logged
 from tests.kit.tools import PATIENCE, Owner
-from tests.testproject.database import GATE
+from tests.testproject.database import GATE, ProjectDatabase
 from tests.testproject.elsewhere import in_line
 from tests.testproject.models import Counter
 from tests.transactions.conftest import ALIAS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.testproject.database import ProjectDatabase
 
 pytestmark = pytest.mark.usefixtures("distlock_settings", "alias")
 

@@ -6,19 +6,15 @@ The block that ``TestCase`` opens does not count, and ``on_commit`` is no releas
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
-from django.contrib.auth.models import Group
 from django.db import connection, transaction
 from django.test import TestCase
+from pytest_django import Settings
 
 from distlock import LockInTransaction, zk_lock, zk_locked
 from tests.kit.helpers import eventually
 from tests.testproject.elsewhere import in_line
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
 
 pytestmark = pytest.mark.usefixtures("distlock_settings")
 with_database = pytest.mark.django_db(transaction=True)
@@ -70,30 +66,6 @@ def test_a_site_may_allow_it(distlock_settings: Settings) -> None:
 
 
 @with_database
-def test_a_transaction_without_autocommit_counts_from_its_first_write() -> None:
-    transaction.set_autocommit(False)
-    try:
-        with zk_lock("stock:42") as hold:
-            hold.verify()
-        Group.objects.create(name="packers")
-        with pytest.raises(LockInTransaction):
-            zk_lock("stock:42").acquire()
-        transaction.commit()
-        with zk_lock("stock:42") as hold:
-            hold.verify()
-    finally:
-        transaction.set_autocommit(True)
-
-
-@with_database
-def test_atomic_opens_the_transaction_inside_the_lock() -> None:
-    with zk_lock("stock:42", atomic=True):
-        assert in_transaction()
-        assert zk_lock("stock:42").held
-    assert not in_transaction()
-
-
-@with_database
 def test_an_inner_atomic_of_the_same_lock_is_a_savepoint_and_both_end_in_order() -> None:
     with zk_lock("stock:42", atomic=True):
         with pytest.raises(ZeroDivisionError), zk_lock("stock:42", atomic=True):
@@ -103,15 +75,6 @@ def test_an_inner_atomic_of_the_same_lock_is_a_savepoint_and_both_end_in_order()
         assert zk_lock("stock:42").held
     assert not in_transaction()
     eventually(lambda: in_line("stock:42") == 0)
-
-
-@with_database
-def test_a_decorated_function_opens_it_inside_the_lock() -> None:
-    @zk_locked("stock:<sku>", atomic=True)
-    def deduct(sku: str) -> tuple[bool, bool]:
-        return in_transaction(), zk_lock(f"stock:{sku}").held
-
-    assert deduct("42") == (True, True)
 
 
 @with_database
@@ -150,18 +113,3 @@ class InATestCase(TestCase):
         with zk_lock("stock:42", atomic=True):
             assert in_line("stock:42") == 1
         eventually(lambda: in_line("stock:42") == 0)
-
-
-@with_database
-def test_another_lock_inside_the_transaction_raises() -> None:
-    with zk_lock("stock:42"), transaction.atomic(), pytest.raises(LockInTransaction):
-        zk_lock("stock:43").acquire()
-
-
-@with_database
-def test_a_decorated_function_raises_too() -> None:
-    @zk_locked("stock:42", on_busy="skip")
-    def deduct() -> None: ...
-
-    with transaction.atomic(), pytest.raises(LockInTransaction):
-        deduct()

@@ -9,8 +9,10 @@ commits while the other is still open.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import connections, transaction
@@ -19,17 +21,12 @@ from django.test import AsyncClient, Client
 from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views import View
+from pytest_django import DjangoDbBlocker, Settings
 
 from distlock import LockInTransaction, zk_lock, zk_locked
 from tests.fencing.conftest import databases, sqlite
 from tests.kit.helpers import eventually
 from tests.testproject.elsewhere import in_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from pytest_django import DjangoDbBlocker, Settings
 
 #: What the hooks of the last request have seen.
 seen: dict[str, Any] = {}
@@ -153,11 +150,6 @@ def test_a_view_that_is_exempt_for_one_commits_the_other_inside_its_lock(
 @pytest.mark.parametrize("view", ["exempt-both", "exempt-above-and-below"])
 def test_a_view_that_is_exempt_for_both_has_no_transaction(view: str) -> None:
     assert post(view) == {"open": []}
-
-
-def test_one_exempt_url_leaves_the_others_alone() -> None:
-    assert post("exempt-dispatch") == {"open": ["other"]}
-    assert post("dispatch") == {"open": ["default", "other"]}
 
 
 @pytest.mark.parametrize("view", ["too-late", "unlocked"])

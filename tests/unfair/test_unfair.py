@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING
+from concurrent.futures import Future
 
 import pytest
 
-from distlock import LockLost, LockUnavailable, zk_lock
+from distlock import zk_lock
 from distlock.engine.deadline import Heartbeat
 from distlock.session.registry import session_for
-from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, forgets_all
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from distlock_chaos.proxy import TcpProxy
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.losses import SetOptions
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all
 
 pytestmark = pytest.mark.usefixtures("tree")
 
@@ -76,23 +65,6 @@ def test_who_waits_is_no_participant(tree: Tree, holder: Owner, make_owner: Make
     waiter.now(zk_lock("key").release)
 
 
-def test_who_queues_comes_before_who_does_not(
-    tree: Tree, holder: Owner, make_owner: MakeOwner
-) -> None:
-    unfair, fair = make_owner(), make_owner()
-    later = let_wait(tree, unfair)
-    granted = fair.submit(zk_lock("key", using="other").acquire, timeout=PATIENCE)
-    _, second = tree.await_line("key", 2)
-    holder.now(zk_lock("key", using="other").release)
-    assert granted.result(PATIENCE)
-    # It watches the new head, and has not overtaken it.
-    tree.await_watches(f"{tree.path('key')}/{second}")
-    assert not later.done()
-    fair.now(zk_lock("key", using="other").release)
-    assert later.result(PATIENCE)
-    unfair.now(zk_lock("key").release)
-
-
 # --- giving up -----------------------------------------------------------------------------------
 
 
@@ -117,90 +89,3 @@ def test_who_gives_up_takes_no_watch_from_others_of_its_process(
     holder.now(zk_lock("key", using="other").release)
     assert granted.result(PATIENCE)
     stays.now(lock.release)
-
-
-def test_a_task_waits_and_is_granted(tree: Tree, holder: Owner) -> None:
-    async def take() -> None:
-        async with zk_lock("key", fair=False, timeout=PATIENCE) as hold:
-            hold.check()
-
-    async def wait() -> None:
-        waiting = asyncio.create_task(take())
-        await asyncio.to_thread(tree.await_watches, head_of(tree))
-        await asyncio.to_thread(holder.now, zk_lock("key", using="other").release)
-        await waiting
-
-    asyncio.run(wait())
-
-
-# --- when something breaks ------------------------------------------------------------------------
-
-
-def test_a_cut_of_the_link_does_not_end_a_wait(
-    broken_link: TcpProxy, set_options: SetOptions, tree: Tree, make_owner: MakeOwner
-) -> None:
-    set_options(SESSION_TIMEOUT=20, CONNECT_TIMEOUT=PATIENCE)
-    holder, waiter = make_owner(), make_owner()
-    theirs = zk_lock("key", using="other")
-    holder.now(theirs.acquire)
-    granted = let_wait(tree, waiter)
-    for _ in range(3):
-        broken_link.cut()
-        eventually(lambda: not session_for().connected, PATIENCE, "a lost connection")
-        broken_link.pass_through()
-        eventually(lambda: session_for().connected, PATIENCE, "a connection")
-        tree.await_watches(head_of(tree))
-    assert not granted.done()
-    broken_link.cut()
-    holder.now(theirs.release)  # it is not heard
-    tree.await_line("key", 0)
-    broken_link.pass_through()
-    assert granted.result(PATIENCE)
-    tree.await_line("key", 1)
-    waiter.now(zk_lock("key").release)
-    forgets_all(session_for())
-
-
-def test_many_waiters_of_one_process_outlive_a_cut_and_leave_one_node(
-    broken_link: TcpProxy, set_options: SetOptions, tree: Tree, make_owner: MakeOwner
-) -> None:
-    set_options(SESSION_TIMEOUT=20, CONNECT_TIMEOUT=PATIENCE)
-    holder, lock = make_owner(), zk_lock("key", fair=False)
-    theirs = zk_lock("key", using="other")
-    holder.now(theirs.acquire)
-    waiters = [make_owner() for _ in range(8)]
-    for _ in range(3):
-        waits = [owner.submit(lock.acquire, timeout=PATIENCE * 2) for owner in waiters]
-        broken_link.cut()
-        eventually(lambda: not session_for().connected, PATIENCE, "a lost connection")
-        broken_link.pass_through()
-        holder.now(theirs.release)
-        for owner, wait in zip(waiters, waits, strict=True):
-            wait.add_done_callback(partial(_release, owner))
-        assert all(wait.result(PATIENCE * 2) for wait in waits)
-        tree.await_line("key", 0)
-        assert holder.now(theirs.acquire, timeout=PATIENCE)
-    holder.now(theirs.release)
-    forgets_all(session_for())
-
-
-def _release(owner: Owner, _: Future[bool]) -> None:
-    owner.submit(zk_lock("key").release)
-
-
-def test_a_wait_without_a_server_ends_with_unavailable(
-    own_zookeeper: ZooKeeper, make_owner: MakeOwner
-) -> None:
-    holder, waiter = make_owner(), make_owner()
-    holder.now(zk_lock("key", using="other").acquire)
-    waiting = waiter.submit(zk_lock("key", fair=False).acquire, timeout=2)
-    await_connection()
-    own_zookeeper.servers[0].kill()
-    with pytest.raises(LockUnavailable):
-        waiting.result(PATIENCE)
-    own_zookeeper.servers[0].start()
-    eventually(lambda: session_for("other").connected, PATIENCE, "a connection")
-    with suppress(LockLost):  # the restart may take longer than the lease
-        holder.now(zk_lock("key", using="other").release)
-    assert waiter.now(zk_lock("key", fair=False).acquire, timeout=PATIENCE)
-    waiter.now(zk_lock("key").release)

@@ -8,26 +8,18 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
+from pytest_django import Settings
 
-from distlock import zk_lock
-from tests.kit.celery_tools import PATIENCE, Fleet, disconnect, fleet
+from distlock_chaos.server import ZooKeeper
+from tests.kit.celery_tools import PATIENCE, Fleet, Worker, disconnect, fleet
 from tests.kit.engines import tree_at
 from tests.kit.helpers import eventually
-from tests.kit.tools import within
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.celery_tools import Worker
-    from tests.kit.services import Redis
-    from tests.kit.tools import Tree
+from tests.kit.services import Redis
+from tests.kit.tools import Tree, within
 
 pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis")]
 
@@ -108,31 +100,12 @@ def test_the_soft_time_limit_leaves_nothing(
 
 
 @pytest.mark.usefixtures("worker")
-def test_the_soft_time_limit_in_line_leaves_the_line(troupe: Fleet, tree: Tree, key: str) -> None:
-    with zk_lock(key):
-        result = troupe.task("hold").apply_async((key, key), soft_time_limit=1)
-        with pytest.raises(Exception, match="SoftTimeLimitExceeded"):
-            result.get(timeout=PATIENCE)
-        tree.await_line(key, 1)
-    assert not troupe.stage.told(key, "enter")
-
-
-@pytest.mark.usefixtures("worker")
 def test_after_the_hard_time_limit_the_lock_is_free(troupe: Fleet, key: str) -> None:
     """Celery sends SIGTERM, which releases, and SIGKILL a tenth of a second later."""
     result = troupe.task("hold").apply_async((key, key), time_limit=1)
     with pytest.raises(Exception, match="TimeLimitExceeded"):
         result.get(timeout=PATIENCE)
     next_task_enters_soon(troupe, key)
-
-
-@pytest.mark.usefixtures("worker")
-def test_a_revoked_task_releases(troupe: Fleet, key: str) -> None:
-    result = troupe.task("hold").delay(key, key)
-    troupe.stage.await_entry(key)
-    result.revoke(terminate=True)
-    next_task_enters_soon(troupe, key)
-    assert not troupe.stage.told(key, "leave")
 
 
 def test_tasks_of_children_that_come_and_go_do_not_overlap(troupe: Fleet, tree: Tree) -> None:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from signal import SIGKILL
+from typing import Any
 
 import pytest
 
+from distlock_chaos.server import ZooKeeper
 from tests.kit.celery_tools import PATIENCE, Fleet, fleet
 from tests.kit.engines import tree_at
 from tests.kit.helpers import eventually
-from tests.kit.tools import within
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.services import Redis
-    from tests.kit.tools import Tree
+from tests.kit.services import Redis
+from tests.kit.tools import Tree, within
+from tests.servers.conftest import database, site
+from tests.servers.site import Site, end
 
 pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis")]
 
@@ -114,3 +113,24 @@ def test_a_killed_worker_frees_its_locks_soon(
         with within(SOON):
             worker.stop(signal.SIGKILL)
             tree.await_line("key", 0)
+
+
+# --- a reaper beside gunicorn's master -----------------------------------------------------------
+
+
+__all__ = ["database", "site"]
+
+
+def test_a_killed_worker_of_gunicorn_frees_its_locks_soon(site: Site) -> None:
+    name = site.database.make_counter()
+    config = "--config=python:tests.testproject.gunicorn_session_reaper"
+    with site.gunicorn(config, SESSION_TIMEOUT=SESSION_SECONDS) as server:
+        pid = server.post(f"/hold/{name}/")[1]["pid"]
+        with within(SESSION_SECONDS / 2):
+            end(pid, SIGKILL)
+            status, said = server.post(f"/function/{name}/")
+        assert status == 200
+        assert said["pid"] != pid
+        eventually(lambda: f"Process {pid} died" in server.log)
+        server.stop()
+        assert server.log.count("died") == 1

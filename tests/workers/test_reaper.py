@@ -6,24 +6,20 @@ import os
 import signal
 import subprocess
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
+from pytest_django import Settings
 
 from distlock.conf import Configuration, configuration
 from distlock.session import reaper
 from distlock.session.reaper import start_session_reaper
+from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import alive, eventually
 from tests.kit.tools import PATIENCE, Tree, within
 from tests.workers.master import SESSION_SECONDS, master
 from tests.workers.reaping import reaper_of
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from distlock_chaos.proxy import TcpProxy
-    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 
@@ -53,20 +49,6 @@ def test_a_killed_child_frees_its_lock_soon_and_no_other_process_does(
     assert len(password) >= 32
     assert password not in said
     assert repr(bytes.fromhex(password)) not in said
-
-
-def test_without_a_session_reaper_the_lock_of_a_killed_child_is_kept(
-    tree: Tree, zookeeper: ZooKeeper
-) -> None:
-    """What the tests here would measure otherwise."""
-    with master(zookeeper.hosts, tree.namespace, reaper=False) as one:
-        dying = one.child("a")
-        kill(dying)
-        eventually(lambda: not alive(dying))
-        one.child("b")  # takes longer than a burial
-        (node,) = tree.line("a")
-        one.end()
-        tree.client.delete(f"{tree.path('a')}/{node}")  # rather than wait for 20 s
 
 
 def test_a_stopped_child_lives_and_so_does_one_that_has_closed_its_files(

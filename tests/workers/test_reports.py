@@ -5,26 +5,22 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from distlock.session import reaper
 from distlock.session.registry import close_sessions
+from distlock_chaos.server import ZooKeeper
 from tests.fork.tools import heard
 from tests.kit.helpers import eventually, spawn_python
 from tests.kit.losses import tell as order
-from tests.kit.tools import PATIENCE, await_connection, within
+from tests.kit.tools import PATIENCE, Tree, await_connection, within
 from tests.workers.master import SESSION_SECONDS, master
 from tests.workers.reaping import reaper_of
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Iterator
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.tools import Tree
 
 #: Far from the session timeout, and from what it takes: some hundredths of a second.
 SOON = SESSION_SECONDS / 2

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -13,10 +15,6 @@ from distlock.engine import session_reaper
 from distlock.engine.session_reaper import Process, Reaper
 from distlock.session import reaper
 from tests.kit.helpers import eventually
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable, Iterator
 
 #: What it ends: a process, an alias and a session.
 Ended = list[tuple[int, str, int]]
@@ -200,16 +198,6 @@ def test_a_process_of_another_namespace_is_not_taken_for_a_dead_one(
 # --- what it logs --------------------------------------------------------------------------------
 
 REPORT: dict[str, Any] = {"alias": "de\nfault", "session": 1}
-
-
-def test_it_logs_to_standard_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(session_reaper, "end_session", lambda *_: True)
-    session_reaper._end(7, REPORT)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "WARNING/session reaper] Process 7 died" in line
-    assert r"(alias 'de\nfault')" in line
 
 
 def test_it_logs_to_standard_error_what_it_could_not_end(

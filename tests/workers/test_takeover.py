@@ -6,9 +6,10 @@ import random
 import socket
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 
 from distlock.conf import Configuration
 from distlock.engine.session_reaper import Refused
@@ -17,13 +18,7 @@ from distlock_chaos.ports import free_ports
 from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import raw_client
 from tests.kit.tools import PATIENCE, within
-from tests.security.conftest import SASL_PASSWORD, SASL_USER, secure_server
-
-if TYPE_CHECKING:
-    from kazoo.client import KazooClient
-
-    from distlock_chaos.proxy import TcpProxy
-    from tests.security.conftest import SecureServer
+from tests.security.conftest import SASL_PASSWORD, SASL_USER, SecureServer, secure_server
 
 __all__ = ["secure_server"]
 
@@ -36,13 +31,6 @@ def conf(zookeeper: ZooKeeper) -> Configuration:
 def credentials(client: KazooClient) -> tuple[int, bytes]:
     number, password = client.client_id
     return number, password
-
-
-def test_a_session_ends_with_its_nodes(conf: Configuration, namespace: str) -> None:
-    with raw_client(conf.hosts) as outside, raw_client(conf.hosts) as victim:
-        victim.create(namespace, ephemeral=True)
-        assert end_session(conf, *credentials(victim), PATIENCE) is True
-        assert outside.exists(namespace) is None
 
 
 def test_without_the_password_a_session_does_not_end(conf: Configuration, namespace: str) -> None:
@@ -117,21 +105,6 @@ def test_it_asks_the_next_server_where_one_is_down(zookeeper: ZooKeeper, namespa
 )
 def test_the_servers_of_a_report(hosts: str, servers: list[tuple[str, int]]) -> None:
     assert report(Configuration(hosts=hosts), 1, b"")["servers"] == servers
-
-
-def test_it_waits_for_a_link_that_is_down(
-    broken_link: TcpProxy, zookeeper: ZooKeeper, namespace: str
-) -> None:
-    conf = Configuration(hosts=broken_link.address, session_timeout=15)
-    with raw_client(zookeeper.hosts) as outside, raw_client(zookeeper.hosts) as victim:
-        victim.create(namespace, ephemeral=True)
-        broken_link.cut()
-        with pytest.raises(ConnectionError):
-            end_session(conf, *credentials(victim), 0.3)
-        assert outside.exists(namespace)
-        broken_link.pass_through()
-        assert end_session(conf, *credentials(victim), PATIENCE) is True
-        assert outside.exists(namespace) is None
 
 
 # --- credentials ---------------------------------------------------------------------------------

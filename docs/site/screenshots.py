@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 IMAGES = ROOT / "docs" / "images"
-SETTINGS = "tests.browser.staged"
+SETTINGS = "docs.site.staged"
 CUSTOMERS = 10
 SCHEMES = ("light", "dark")
 #: How long somebody has looked at the page before, so that a history has something to show.
