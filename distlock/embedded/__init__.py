@@ -13,3 +13,10 @@ Bytes come in; replies, watch events and log lines go out. From the socket inwar
 
 `distlock.jute` reads and writes the fields of messages.
 """
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Its limits, in a few words.
+ABOUT: Final = "for development: one process, nothing on disk, no replication"

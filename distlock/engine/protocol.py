@@ -13,13 +13,16 @@ ZooKeeper: paths, kazoo's stats, and the errors that `distlock.engine.errors` na
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
+    from django.core.checks import CheckMessage
+
+    from .configuration import Configuration
     from .deadline import SessionDeadline
     from .reply import Reply
 
@@ -53,12 +56,6 @@ class Requests(Protocol):
     def writing(self, path: str, data: bytes, version: int) -> Any:
         """Replace a node's data if it has this version, -1 for any; answers the stat."""
 
-    def acl_reading(self, path: str) -> Any:
-        """Read a node's ACL; answers (acl, stat)."""
-
-    def creation(self, path: str) -> Any:
-        """Create a node that outlives the session, without data; a step of a `multi`."""
-
     def presence(self, path: str) -> Any:
         """Require that the node exists; a step of a `multi`."""
 
@@ -85,14 +82,13 @@ class Requests(Protocol):
 class EngineClient(Requests, Protocol):
     """One connection that keeps itself up, and its session of the moment.
 
-    It is made with the settings of an alias, and with a function that it calls on the connection
-    thread when a connection came (True) or went (False), with the id of the session, 0 for none.
+    `Engine.client` makes it.
     """
 
-    #: The path above the namespace, empty if there is none.
-    chroot: str
     #: Whether it will never connect again.
     stopped: bool
+    #: Whether it stays without a connection, as tests may want.
+    cut_off: bool
     #: The connection thread calls these as soon as it is awake.
     steps: deque[Callable[[], None]]
     #: Until when the session lives. The session renews it; the client of an engine whose servers
@@ -145,24 +141,85 @@ class EngineClient(Requests, Protocol):
         """End the session; return whether the server has said in time that it is over."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """One server, as `doctor` and the admin page show it.
+# --- an engine -----------------------------------------------------------------------------------
 
-    :ivar address: as in ``HOSTS``, without credentials
-    :ivar reachable: whether it accepted a connection
-    :ivar role: ``leader``, ``follower``, ``observer`` or ``standalone``, of Redis ``primary`` or
-        ``replica``; empty if unknown
-    :ivar serving: False if it reports that it serves nobody, for want of a quorum
-    :ivar version: such as ``3.8.0-…``, empty if unknown
-    :ivar seconds: the time that its answer took
-    :ivar error: the reason why it could not be reached
+
+class Settings(Protocol):
+    """The module ``settings`` of an engine: the settings it has.
+
+    It imports nothing that the engine needs installed, and never connects.
     """
 
-    address: str
-    reachable: bool = False
-    role: str = ""
-    serving: bool = True
-    version: str = ""
-    seconds: float = 0.0
-    error: str = ""
+    #: How messages name the engine.
+    NAME: str
+    #: The form of its ``HOSTS``, in words with an example.
+    EXAMPLE: str
+    #: Of each setting that only this engine has: whether a value is right, and what it should be.
+    RULES: Mapping[str, tuple[Any, str]]
+    #: Of each setting that means nothing to it: what to do instead.
+    UNKNOWN: Mapping[str, str]
+
+    def mistake_in(self, hosts: Any) -> str | None:
+        """Return what is wrong with ``HOSTS``, in words that show no password, or None."""
+
+    def problems(self, where: str, options: Mapping[Any, Any]) -> Iterator[CheckMessage]:
+        """Yield what else is wrong with the options of an alias, of which each value is right.
+
+        :param where: how messages name the alias
+        """
+
+    def problems_in_deployment(
+        self, where: str, options: Mapping[Any, Any]
+    ) -> Iterator[CheckMessage]:
+        """Yield what makes the options unfit for the internet (``check --deploy``)."""
+
+    def chroot(self, hosts: str) -> str:
+        """Return the path that ``HOSTS`` puts before the namespace, empty for none."""
+
+
+class Finding(NamedTuple):
+    """The result of a look of `doctor`: ``warning`` can be better, with ``error`` no lock works."""
+
+    level: Literal["ok", "warning", "error"]
+    subject: str
+    message: str
+    advice: str = ""
+
+
+ok: Final = partial(Finding, "ok")
+warning: Final = partial(Finding, "warning")
+failure: Final = partial(Finding, "error")
+
+
+class Engine(Protocol):
+    """The module ``engine`` of an engine."""
+
+    #: Makes the library's own client on the session of ours, for users; on the connection thread.
+    #: None where that cannot be.
+    lend: Callable[[Any, Configuration], Any] | None
+
+    def client(self, conf: Configuration, changed: Callable[[bool, int], None]) -> EngineClient:
+        """Return a new client, which does not connect yet.
+
+        :param changed: called on the connection thread when a connection came (True) or went
+            (False), with the id of the session, 0 for none
+        """
+
+    def report(self, conf: Configuration, session_id: int, password: bytes) -> dict[str, Any]:
+        """Return the facts that `session_reaper.end_session` needs to end a session."""
+
+    def shown(self, conf: Configuration) -> str:
+        """Return ``HOSTS`` without credentials."""
+
+    def servers(self, conf: Configuration, timeout: float) -> tuple[bool, list[Finding]]:
+        """Look at the servers for `doctor`; return whether one can be reached, and the findings."""
+
+    def looks(self, conf: Configuration, timeout: float, seconds: float) -> Iterator[Finding]:
+        """Yield what else `doctor` should know, once there is a session.
+
+        :param timeout: the session timeout that was granted, in seconds
+        :param seconds: the time for all looks
+        """
+
+    def advice(self, conf: Configuration, right: str) -> str:
+        """Return what to do where this user may not ``create``, ``read``, ``write``, ``delete``."""

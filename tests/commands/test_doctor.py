@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from distlock.management.subcommands.doctor import Finding
+    from distlock.engine.protocol import Finding
     from tests.kit.tools import Tree
 
 
@@ -267,6 +267,6 @@ def test_more_nodes_than_a_server_can_end_at_once_are_a_warning(
     distlock_settings: Settings,
 ) -> None:
     with_options(distlock_settings, MAX_NODE_BYTES=2_000_000)
-    finding = findings()["settings"]
+    finding = findings()["nodes"]
     assert finding.level == "warning"
     assert "ZOOKEEPER-4306" in finding.message

@@ -171,12 +171,10 @@ def test_a_watch_that_was_removed_is_silent(engine: Engine) -> None:
 
 def test_a_transaction_is_carried_out_wholly_or_not_at_all(engine: Engine) -> None:
     ask, root = engine.one.ask, engine.root
-    outcomes = ask(
-        lambda make: make.multi([make.creation(f"{root}/a"), make.presence(f"{root}/b")])
-    )
+    outcomes = ask(lambda make: make.multi([make.node(f"{root}/a"), make.presence(f"{root}/b")]))
     assert isinstance(failure(outcomes), NoNode)
     assert engine.names() == []
-    outcomes = ask(lambda make: make.multi([make.creation(f"{root}/a"), make.presence(root)]))
+    outcomes = ask(lambda make: make.multi([make.node(f"{root}/a"), make.presence(root)]))
     assert failure(outcomes) is None
     assert engine.names() == ["a"]
 

@@ -17,7 +17,7 @@ from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
-    from distlock.engine.protocol import Member
+    from distlock.engine.zookeeper.ensemble import Member
 
 
 def asked(hosts: str, timeout: float = PATIENCE) -> list[Member]:

@@ -49,7 +49,6 @@ class Step:
             "persistent": lambda: make.node(below, self.data),
             "numbered": lambda: make.node(f"{below}-", self.data, SEQUENTIAL),
             "container": lambda: make.node(below, flags=CONTAINER),
-            "creation": lambda: make.creation(below),
             "writing": lambda: make.writing(path, self.data, self.version),
             # The root of the test stays.
             "deletion": lambda: make.deletion(path if path.count("/") > 1 else below, self.version),
@@ -60,7 +59,7 @@ class Step:
 
 CREATES = ["contender", "ephemeral", "persistent", "numbered", "container"]
 #: The steps whose answers kazoo can read.
-STEPS = ["creation", "writing", "deletion", "presence"]
+STEPS = ["persistent", "writing", "deletion", "presence"]
 
 
 def steps_of(kinds: list[str]) -> st.SearchStrategy[Step]:

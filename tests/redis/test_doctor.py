@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from distlock.management.subcommands.doctor import Finding
+    from distlock.engine.protocol import Finding
 
 SECRET = "s3cr3t"
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
     from pytest_django import Settings
 
-    from distlock.management.subcommands.doctor import Finding
+    from distlock.engine.protocol import Finding
     from tests.security.conftest import Configure, SecureServer
 
 #: The user of each role, which is an alias in DISTLOCK, too.

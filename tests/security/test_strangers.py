@@ -19,7 +19,7 @@ from tests.kit.tools import PATIENCE, await_connection
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.management.subcommands.doctor import Finding
+    from distlock.engine.protocol import Finding
     from tests.security.conftest import Configure, SecureServer
 
 AUTH = [("digest", "shop:s3cr3t-of-the-shop")]

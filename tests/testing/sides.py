@@ -12,7 +12,7 @@ from distlock.conf import Configuration
 from distlock.engine.redis.client import RedisClient
 from distlock.engine.redis.requests import good_bye
 from distlock.engine.reply import Reply
-from distlock.session.engines import end_session
+from distlock.session.reaper import end_session
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
 

@@ -139,18 +139,13 @@ def test_a_long_loss_of_the_connection_ends_the_session(
     zk_lock("key", using="other").release()
 
 
+@pytest.mark.engines("zookeeper", "redis")
 @pytest.mark.usefixtures("distlock_settings")
 def test_the_connection_to_a_real_server_is_lost_and_found() -> None:
     with zk_lock("key") as held:
         with lose_connection():
             assert not session_for().connected
         held.verify()
-
-
-def test_the_connection_to_redis_is_not_ours_to_lose(settings: Settings) -> None:
-    settings.DISTLOCK = {"default": {"HOSTS": "redis://127.0.0.1:1/0"}}
-    with pytest.raises(RuntimeError, match="TcpProxy"), lose_connection():
-        pass
 
 
 # --- sequence numbers ----------------------------------------------------------------------------

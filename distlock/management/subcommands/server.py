@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.conf.rules import ABOUT_EMBEDDED
+from distlock.embedded import ABOUT
 from distlock.embedded.server import EmbeddedZooKeeper
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
             import_module(f"{_REAL}.serving").serve(options, ready, or_not=can_be_embedded)
         try:
             with EmbeddedZooKeeper(port=options["port"]) as zookeeper:
-                ready(zookeeper.hosts, f"embedded; {ABOUT_EMBEDDED}")
+                ready(zookeeper.hosts, f"embedded; {ABOUT}")
                 zookeeper.wait()
         except OSError as error:
             raise CommandError(str(error)) from error
