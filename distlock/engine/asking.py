@@ -33,17 +33,17 @@ class Asking:
         """The seconds left."""
         return max(self.deadline - time.monotonic(), 0.0)
 
-    def ask(self, *requests: Any) -> list[Any]:
+    def outcomes(self, *requests: Any) -> list[Any]:
         """Return the outcomes of requests that are sent together: values, and errors as they are.
 
         One that has none in time is a `TimeUp`.
         """
-        outcomes: dict[int, Any] = {}
+        found: dict[int, Any] = {}
         told = threading.Event()
 
         def done(number: int, value: Any, error: BaseException | None) -> None:
-            outcomes[number] = value if error is None else error
-            if len(outcomes) == len(requests):
+            found[number] = value if error is None else error
+            if len(found) == len(requests):
                 told.set()
 
         if requests and self.connected.wait(self.left):
@@ -51,7 +51,7 @@ class Asking:
                 reply = Reply(partial(done, number), None, lambda _: None, 0)
                 self.client.submit((request, reply))
             told.wait(self.left)
-        return [outcomes.get(number, TimeUp()) for number in range(len(requests))]
+        return [found.get(number, TimeUp()) for number in range(len(requests))]
 
     def close(self) -> None:
         """End the session."""

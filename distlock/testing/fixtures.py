@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+pytest.register_assert_rewrite("distlock.testing.engine")
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -17,7 +17,6 @@ from kazoo.exceptions import KazooException
 from kazoo.protocol import serialization as kazoo
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions, make_digest_acl
 
-from distlock.engine.zookeeper.client import Client
 from distlock_chaos.fixtures import _run
 from tests.kit.helpers import raw_client
 from tests.testing.alike import Compared, compare, data, names, places, sessions, versions
@@ -102,7 +101,7 @@ class Alike(Compared):
     @initialize()
     def begin(self) -> None:
         self.root = f"/alike-{uuid4()}"
-        self.worlds = [World(Client, hosts, self.root, auth=(AUTH,)) for hosts in self.hosts]
+        self.worlds = [World(hosts, self.root, auth=(AUTH,)) for hosts in self.hosts]
         for world in self.worlds:
             for side in world.sides:
                 record_events(side)

@@ -16,8 +16,6 @@ from hypothesis.stateful import initialize, rule
 
 from distlock.engine.protocol import CONTAINER, EPHEMERAL, SEQUENTIAL
 from distlock.engine.redis import requests as redis_requests
-from distlock.engine.redis.client import RedisClient
-from distlock.engine.zookeeper.client import Client
 from distlock_chaos.fixtures import _run
 from tests.testing.alike import Compared, compare, data, names, places, sessions, versions
 from tests.testing.sides import World
@@ -25,7 +23,7 @@ from tests.testing.sides import World
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from distlock.engine.zookeeper.requests import Requests
+    from distlock.engine.protocol import Requests
     from distlock_chaos.server import ZooKeeper
     from tests.kit.services import Redis
 
@@ -74,8 +72,8 @@ class Alike(Compared):
     def begin(self) -> None:
         root = f"/alike-{uuid4()}"
         self.worlds = [
-            World(Client, self.hosts, root),
-            World(RedisClient, self.redis.new_database(), root),
+            World(self.hosts, root),
+            World(self.redis.new_database(), root),
         ]
         self.count = 0
         self.begin_at(root)

@@ -25,7 +25,7 @@ EXAMPLE: Final = (
 RULES: Final[Mapping[str, tuple[Any, str]]] = {
     "REPLICAS": (lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= 0, "a number")
 }
-UNKNOWN: Final = {
+UNKNOWN: Final[Mapping[str, str]] = {
     "AUTH": 'Write the user and the password into HOSTS: "redis://user:password@host".',
     "ACL": "Redis knows no ACL of single locks. A user of its own, with a password and the keys of "
     "NAMESPACE, keeps others away.",

@@ -174,7 +174,7 @@ def _effective_acl(conf: Configuration, seconds: float) -> Finding:
     paths = level = [chroot(conf.hosts) + conf.namespace]
     with closing(Asking(conf, seconds)) as asking:
         while level and len(paths) < _ACLS:
-            below = zip(level, asking.ask(*map(asking.client.listing, level)), strict=True)
+            below = zip(level, asking.outcomes(*map(asking.client.listing, level)), strict=True)
             level = [
                 f"{path}/{name}"
                 for path, names in below
@@ -182,7 +182,7 @@ def _effective_acl(conf: Configuration, seconds: float) -> Finding:
                 for name in names
             ][: _ACLS - len(paths)]
             paths = paths + level
-        told = asking.ask(*map(kazoo.GetACL, paths))
+        told = asking.outcomes(*map(kazoo.GetACL, paths))
     wrong = [
         path
         for path, acl in zip(paths, told, strict=True)
@@ -210,7 +210,7 @@ def _stranger(conf: Configuration, seconds: float) -> Finding:
     tls = conf.tls and {name: conf.tls[name] for name in conf.tls if name not in identity}
     stranger = Asking(replace(conf, auth=(), tls=tls), min(seconds, conf.connect_timeout))
     with closing(stranger) as asking:
-        (root,) = asking.ask(asking.client.reading(chroot(conf.hosts) + conf.namespace))
+        (root,) = asking.outcomes(asking.client.reading(chroot(conf.hosts) + conf.namespace))
     if not isinstance(root, tuple | NoNode | NoAuth):
         return ok("strangers", "a client without credentials gets no answer")
     reads_too = ", and reads" if isinstance(root, tuple) else ""

@@ -115,7 +115,7 @@ RULES: Final[Mapping[str, tuple[Any, str]]] = {
         ),
     ),
 }
-UNKNOWN: Final = {"REPLICAS": "A majority of the ensemble confirms each lock."}
+UNKNOWN: Final[Mapping[str, str]] = {"REPLICAS": "A majority of the ensemble confirms each lock."}
 
 
 def mistake_in(hosts: Any) -> str | None:
