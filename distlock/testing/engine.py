@@ -48,7 +48,7 @@ class Side(Asking):
 
     def __init__(self, conf: Configuration) -> None:
         self.conf = conf
-        #: What the client has reported: "up", "down", and what a test adds.
+        #: The reports of the client, "up" and "down", and what a test adds.
         self.told: list[str] = []
         super().__init__(conf, PATIENCE)
         self.await_connection()
