@@ -18,11 +18,12 @@ class DistlockConfig(AppConfig):
     def ready(self) -> None:
         # These need the app registry.
         from . import checks, history  # noqa: PLC0415
+        from .engine import hosts  # noqa: PLC0415
         from .logs import receivers as logs  # noqa: PLC0415
-        from .session import engines, termination  # noqa: PLC0415
+        from .session import termination  # noqa: PLC0415
 
         checks.register()
-        engines.load()
+        hosts.load()
         logs.connect()
         termination.release_in_commands()
         history.connect()

@@ -16,7 +16,7 @@ from django.urls import URLResolver, get_resolver
 from django.views import View
 
 from .conf import rules
-from .conf.redis_urls import is_encrypted, is_sentinel
+from .engine.hosts import settings_of
 
 MIDDLEWARE = "distlock.middleware.DistlockMiddleware"
 
@@ -44,29 +44,7 @@ def check_settings(**_: Any) -> list[CheckMessage]:
                 id="distlock.E001",
             )
         ]
-    messages: list[CheckMessage] = []
-    for alias, options in aliases.items():
-        for id_, problems in (
-            ("distlock.E002", rules.problems(alias, options)),
-            ("distlock.E007", rules.embedded_problems(alias, options)),
-        ):
-            messages += [Error(one.message, hint=one.hint, id=id_) for one in problems]
-        if (
-            isinstance(options, dict)
-            and is_sentinel(options.get("HOSTS"))
-            and not options.get("REPLICAS")
-        ):
-            messages.append(
-                CheckWarning(
-                    f"DISTLOCK[{alias!r}] uses Sentinel without REPLICAS: a failover may forget a "
-                    "lock, a lease may have two owners for the rest of its time, and a primary "
-                    "that is cut off may go on confirming heartbeats.",
-                    hint="Set REPLICAS to the number of replicas that must have a lock before it "
-                    "counts, such as 1.",
-                    id="distlock.W006",
-                )
-            )
-    return messages
+    return [one for alias in aliases for one in rules.problems(alias, aliases[alias])]
 
 
 def _aliases() -> dict[str, Any]:
@@ -155,24 +133,11 @@ def check_uwsgi(**_: Any) -> list[CheckMessage]:
 
 def check_deployment(**_: Any) -> list[CheckMessage]:
     """W003: lock nodes that anybody may delete. W004: a connection that anybody may read."""
-    messages: list[CheckMessage] = []
-
-    def warn(alias: str, what: str, hint: str, id_: str) -> None:
-        messages.append(CheckWarning(f"DISTLOCK[{alias!r}]: {what}", hint=hint, id=id_))
-
-    for alias, options in _aliases().items():
-        if not isinstance(options, dict):
-            continue  # E002
-        if rules.is_redis(options):
-            if not is_encrypted(options["HOSTS"]):
-                hint = 'Write "rediss://" in HOSTS, or "rediss+sentinel://".'
-                warn(alias, "the connection to Redis is not encrypted.", hint, "distlock.W004")
-            continue
-        if options.get("ACL", "open") == "open":
-            hint = 'Set AUTH and ACL = "creator".'
-            what = "whoever reaches ZooKeeper can delete a lock node."
-            warn(alias, what, hint, "distlock.W003")
-        if options.get("TLS") is None:
-            hint = 'Set TLS, for example {"ca": "/etc/ssl/zookeeper-ca.pem"}.'
-            warn(alias, "the connection to ZooKeeper is not encrypted.", hint, "distlock.W004")
-    return messages
+    return [
+        one
+        for alias, options in _aliases().items()
+        if isinstance(options, dict)  # or else E002
+        for one in settings_of(options.get("HOSTS")).problems_in_deployment(
+            f"DISTLOCK[{alias!r}]", options
+        )
+    ]

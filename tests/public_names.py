@@ -11,13 +11,14 @@ import ast
 import inspect
 import os
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import django
 from django.core.management.base import CommandParser
 
-from distlock.conf import rules
+from distlock.conf import Configuration
 from distlock.management.commands.distlock import SUBCOMMANDS
 from distlock.testing import fixtures
 from distlock_chaos import fixtures as real
@@ -46,7 +47,8 @@ def _names() -> Iterator[str]:
                 yield f"{name}.{ast.unparse(member)}"
             elif isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{name}.{member.name}{_signature(member)}"
-    yield from (f"DISTLOCK[alias][{name!r}]" for name in rules._RULES)
+    settings = {field.name.upper() for field in fields(Configuration)} - {"ALIAS"}
+    yield from (f"DISTLOCK[alias][{name!r}]" for name in settings)
     for name, subcommand in SUBCOMMANDS.items():
         parser = CommandParser(add_help=False)
         subcommand.add_arguments(parser)

@@ -19,7 +19,8 @@ from kazoo.security import make_digest_acl
 from pytest_django import Settings
 
 from distlock.conf import Configuration, configuration, seconds
-from distlock.conf.rules import is_ensemble, problems
+from distlock.conf.rules import problems
+from distlock.engine.zookeeper.settings import is_ensemble
 
 GOOD_HOSTS = [
     "127.0.0.1",
@@ -161,7 +162,7 @@ def test_every_setting_arrives(settings: Settings) -> None:
 
 def test_no_setting_is_without_a_rule() -> None:
     names = {field.name.upper() for field in fields(Configuration)} - {"ALIAS"}
-    found = [problem.message for problem in problems("default", dict.fromkeys(names, object()))]
+    found = [problem.msg for problem in problems("default", dict.fromkeys(names, object()))]
     assert sorted(message.split("'")[3] for message in found) == sorted(names)
 
 
@@ -211,8 +212,8 @@ BAD_VALUES: dict[str, list[Any]] = {
 )
 def test_a_wrong_value_is_one_problem_that_names_it(name: str, value: Any) -> None:
     (problem,) = problems("default", {name: value})
-    assert f"DISTLOCK['default']['{name}']" in problem.message
-    assert problem.hint.startswith("Write ")
+    assert f"DISTLOCK['default']['{name}']" in problem.msg
+    assert str(problem.hint).startswith("Write ")
 
 
 @pytest.mark.parametrize("value", [0.1, 0.999, timedelta(milliseconds=100)])
@@ -235,20 +236,20 @@ def test_a_session_timeout_of_a_second_is_enough(value: Any) -> None:
 )
 def test_an_unknown_setting_is_told_what_was_meant(name: str, meant: str) -> None:
     (problem,) = problems("default", {name: 1})
-    assert repr(name) in problem.message
+    assert repr(name) in problem.msg
     assert problem.hint == f"Did you mean {meant!r}?"
 
 
 @pytest.mark.parametrize("name", ["FLAVOUR", "", 5, None])
 def test_a_setting_like_no_other_is_told_all_there_are(name: Any) -> None:
     (problem,) = problems("default", {name: 1})
-    assert "HOSTS, NAMESPACE, TIMEOUT" in problem.hint
+    assert "HOSTS, NAMESPACE, TIMEOUT" in str(problem.hint)
 
 
 @pytest.mark.parametrize("options", [None, "127.0.0.1:2181", [], 5])
 def test_an_alias_is_a_dict(options: Any) -> None:
     (problem,) = problems("default", options)
-    assert problem.message == "DISTLOCK['default'] is not a dict."
+    assert problem.msg == "DISTLOCK['default'] is not a dict."
 
 
 def test_the_embedded_server_is_refused_in_production(
@@ -260,7 +261,7 @@ def test_the_embedded_server_is_refused_in_production(
     with pytest.raises(ImproperlyConfigured, match=r"DEBUG is False.*Name the servers"):
         configuration()
     settings.DEBUG = True
-    assert configuration().embedded
+    assert configuration().hosts == "embedded"
 
 
 @pytest.mark.parametrize(
@@ -268,12 +269,12 @@ def test_the_embedded_server_is_refused_in_production(
 )
 def test_the_embedded_server_has_no_tls_and_no_sasl(options: dict[str, Any]) -> None:
     (problem,) = problems("default", {"HOSTS": " embedded", **options})
-    assert "TLS or SASL" in problem.message
+    assert "TLS or SASL" in problem.msg
 
 
 def test_a_host_may_have_the_name_of_the_embedded_server(settings: Settings) -> None:
     settings.DISTLOCK = {"default": {"HOSTS": "embedded:2181"}}
-    assert not configuration().embedded
+    assert configuration().hosts == "embedded:2181"
 
 
 def test_an_unknown_alias_is_told_the_known_ones(settings: Settings) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from functools import cache
@@ -20,7 +19,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.views.decorators.debug import sensitive_variables
 
-from .rules import EMBEDDED, REDIS, ZOOKEEPER, embedded_problems, joined, problems
+from distlock.engine.configuration import Configuration as Configuration
+from distlock.engine.hosts import joined
+
+from .rules import problems
 
 
 class _Unset(Enum):
@@ -31,43 +33,6 @@ class _Unset(Enum):
 
 #: Means "not given" where None has a meaning (`timeout=None` waits for ever).
 UNSET: Final = _Unset.UNSET
-
-
-@dataclass(frozen=True, kw_only=True)
-class Configuration:
-    """One alias of ``DISTLOCK``, checked. Times are seconds; see docs/reference/settings.md."""
-
-    alias: str = "default"
-    #: A URL of Redis may hold a password.
-    hosts: str = field(default="127.0.0.1:2181", repr=False)
-    namespace: str = "/distlock"
-    timeout: float | None = 5.0
-    session_timeout: float = 10.0
-    connect_timeout: float = 3.0
-    auth: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    acl: Any = field(default="open", repr=False)
-    tls: Mapping[str, Any] | None = field(default=None, repr=False)
-    in_transaction: str = "raise"
-    busy_status: int = 423
-    retry_after: float = 1.0
-    node_data: str = "full"
-    label: str = "route"
-    deadlock_after: float | None = 3.0
-    strict: bool = False
-    max_node_bytes: int = 750_000
-    history: int = 0
-    history_slow: float = 1.0
-    replicas: int = 0
-
-    @property
-    def engine(self) -> str:
-        """The package of `distlock.engine` for these servers, as ``HOSTS`` names them."""
-        return REDIS if "://" in self.hosts else ZOOKEEPER
-
-    @property
-    def embedded(self) -> bool:
-        """Whether it uses the embedded server that all processes of the user share."""
-        return self.hosts == EMBEDDED
 
 
 #: Changes each configuration; `distlock.testing` puts one here that names its own server.
@@ -86,8 +51,9 @@ def configuration(alias: str = "default") -> Configuration:
         known = ", ".join(map(repr, aliases)) if isinstance(aliases, Mapping) else "none"
         raise ImproperlyConfigured(f"DISTLOCK has no alias {alias!r}; it has: {known}.")
     options = aliases[alias]
-    for problem in (*problems(alias, options), *embedded_problems(alias, options)):
-        raise ImproperlyConfigured(f"{problem.message} {problem.hint}")
+    for problem in problems(alias, options):
+        if problem.is_serious():
+            raise ImproperlyConfigured(f"{problem.msg} {problem.hint}")
     values: dict[str, Any] = {
         name.lower(): value.total_seconds() if isinstance(value, timedelta) else value
         for name, value in options.items()

@@ -3,3 +3,10 @@
 It speaks ZooKeeper's own protocol over TCP on loopback, so any client of ZooKeeper works with it.
 `distlock.jute` reads and writes the fields of messages.
 """
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Its limits, in a few words.
+ABOUT: Final = "for development: one process, nothing on disk, no replication"

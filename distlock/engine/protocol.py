@@ -1,33 +1,47 @@
-"""The seam between a session and its servers: what each engine's client can do.
+"""The contract of an engine: what a session asks of its servers, and what it relies on.
 
-`zookeeper.client.Client` and `redis.client.RedisClient` have it. Every answer and error is that of
-ZooKeeper: paths, kazoo's stats, and the errors that `distlock.engine.errors` names.
-`tests/engine/test_contract.py` gives all of them the same tasks.
+An engine is a package beside this module, with the modules ``settings`` (`Settings`) and ``engine``
+(`Engine`); `hosts` lists it. `distlock.testing.engine` holds a client to each promise here.
+
+The servers keep a tree of nodes with ZooKeeper's semantics, in the way that is natural to them. A
+*session* owns ephemeral nodes; the servers end it when they have not heard of it for its timeout,
+by their own clock, and its nodes with it, at once. Outcomes are values, or the errors that
+`distlock.engine.errors` names. A stat is kazoo's ``ZnodeStat``, of which the code above reads
+``czxid`` (the fencing token: it rises with each create, whoever creates), ``mzxid``, ``version``,
+``aversion``, ``ctime``, ``mtime`` (milliseconds of the servers' clock), ``ephemeralOwner`` (the
+session's id, 0 for none) and ``numChildren``.
 
 - *Everything happens on one thread for each client, the connection thread*: outcomes come in the
-  order of the requests, and the event of a watch comes between the outcomes where the change was.
+  order of the requests, and the event of a watch comes between the outcomes where the change was
+  (ZooKeeper's Programmer's Guide, "ZooKeeper Watches"; the push messages of RESP3).
 - *No callback may block.* None ever runs in the thread of a caller.
 - *A lost connection* is reported first; then all that was asked fails with `ConnectionLost`, and
-  watches report ``changed(False)``.
+  watches report ``changed(False)``. The session and its nodes outlive it until the timeout.
+
+Where each engine keeps the promises of requests: ``requests`` and, of Redis, ``tree.lua``; those of
+the connection: ``client``, `serving`, and, of ZooKeeper, ``connection``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
+    from django.core.checks import CheckMessage
+
+    from .configuration import Configuration
     from .deadline import SessionDeadline
     from .reply import Reply
 
 #: The node ends with its session.
 EPHEMERAL: Final = 1
-#: The server adds a number to the name.
+#: The server adds a number of ten digits to the name, which rises under each parent.
 SEQUENTIAL: Final = 2
-#: The server removes the node after its last child has gone.
+#: The server removes the node some time after its last child has gone.
 CONTAINER: Final = 4
 
 
@@ -35,64 +49,63 @@ class Requests(Protocol):
     """Makes the requests that a client sends; what they are is the engine's matter."""
 
     def node(self, path: str, data: bytes = b"", flags: int = 0) -> Any:
-        """Create a node; answers (path, stat).
+        """Create a node below one that exists; answers (path, stat).
 
-        :param flags: the sum of `EPHEMERAL`, `SEQUENTIAL` and `CONTAINER`
-        """
-
-    def listing(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
-        """List the names of the children; `changed` is called as by `reading`."""
-
-    def reading(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
-        """Read a node; answers (data, stat).
-
-        :param changed: called at its next change, with whether it was deleted; and with False when
-            the connection, and the watch with it, is lost
-        """
-
-    def writing(self, path: str, data: bytes, version: int) -> Any:
-        """Replace a node's data if it has this version, -1 for any; answers the stat."""
-
-    def acl_reading(self, path: str) -> Any:
-        """Read a node's ACL; answers (acl, stat)."""
-
-    def creation(self, path: str) -> Any:
-        """Create a node that outlives the session, without data; a step of a `multi`."""
-
-    def presence(self, path: str) -> Any:
-        """Require that the node exists; a step of a `multi`."""
-
-    def multi(self, steps: list[Any]) -> Any:
-        """Carry out all steps or none; answers the list of their outcomes."""
-
-    def syncing(self, path: str) -> Any:
-        """Let the server catch up with all that was acknowledged before."""
-
-    def proof(self, path: str, *, by_write: bool) -> Any:
-        """Ask for an answer that only a server gives which keeps the session alive.
-
-        :param path: a node that may exist
-        :param by_write: whether a server that may have been deposed must not answer either
+        :param flags: the sum of `EPHEMERAL`, `SEQUENTIAL` and `CONTAINER`; an ephemeral node has no
+            children
         """
 
     def deletion(self, path: str, version: int = -1) -> Any:
         """Delete a node that has no children, if it has this version, -1 for any."""
 
+    def writing(self, path: str, data: bytes, version: int) -> Any:
+        """Replace a node's data if it has this version, -1 for any; answers the stat."""
+
+    def reading(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
+        """Read a node; answers (data, stat).
+
+        :param changed: called once, at its next change, with whether it was deleted; and with False
+            when the connection, and the watch with it, is lost
+        """
+
+    def listing(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
+        """List the names of the children; `changed` is called when one comes or goes."""
+
     def unwatching(self, path: str, *, children: bool = False) -> Any:
         """Remove this connection's watches on a node's data, or on the names of its children."""
+
+    def multi(self, steps: list[Any]) -> Any:
+        """Carry out all steps or none; answers the list of their outcomes, of a node its path.
+
+        :param steps: requests of `node`, without `CONTAINER`, `deletion`, `writing`, `presence`
+        """
+
+    def presence(self, path: str) -> Any:
+        """Require that the node exists; a step of a `multi`."""
+
+    def syncing(self, path: str) -> Any:
+        """Let reads that follow see all that was acknowledged to anybody before."""
+
+    def proof(self, path: str, *, by_write: bool) -> Any:
+        """Ask for an answer that only a server gives which keeps the session alive.
+
+        `errors.refusal` reads it. Source: `engine.deadline`, of Redis ``ping`` in ``tree.lua``.
+
+        :param path: a node that may exist
+        :param by_write: whether a server that may have been deposed must not answer either
+        """
 
 
 class EngineClient(Requests, Protocol):
     """One connection that keeps itself up, and its session of the moment.
 
-    It is made with the settings of an alias, and with a function that it calls on the connection
-    thread when a connection came (True) or went (False), with the id of the session, 0 for none.
+    `Engine.client` makes it.
     """
 
-    #: The path above the namespace, empty if there is none.
-    chroot: str
     #: Whether it will never connect again.
     stopped: bool
+    #: Whether it stays without a connection, as tests may want.
+    cut_off: bool
     #: The connection thread calls these as soon as it is awake.
     steps: deque[Callable[[], None]]
     #: Until when the session lives. The session renews it; the client of an engine whose servers
@@ -120,7 +133,10 @@ class EngineClient(Requests, Protocol):
         """The reason why it cannot connect, if one is known."""
 
     def connect(self) -> None:
-        """Begin to connect, and stay connected until `say_goodbye`; does not block."""
+        """Begin to connect, and stay connected until `say_goodbye`; does not block.
+
+        It carries the session on as long as the servers have it, and begins another one after that.
+        """
 
     def submit(self, *calls: tuple[Any, Reply], first: bool = False) -> None:
         """Send requests in one go; never blocks.
@@ -136,7 +152,7 @@ class EngineClient(Requests, Protocol):
         """Close a connection that gives no answer, and connect anew; from any thread."""
 
     def forget_watchers(self, path: str, *, children: bool = False) -> None:
-        """Drop the watch callbacks on `path`, once the server has removed its watches."""
+        """Drop the callbacks of watches that `unwatching` has removed; on the connection thread."""
 
     def explain(self, error: BaseException | None) -> str:
         """Return what a user should read when the server answered `error`, or None for nothing."""
@@ -145,24 +161,88 @@ class EngineClient(Requests, Protocol):
         """End the session; return whether the server has said in time that it is over."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """One server, as `doctor` and the admin page show it.
+# --- an engine -----------------------------------------------------------------------------------
 
-    :ivar address: as in ``HOSTS``, without credentials
-    :ivar reachable: whether it accepted a connection
-    :ivar role: ``leader``, ``follower``, ``observer`` or ``standalone``, of Redis ``primary`` or
-        ``replica``; empty if unknown
-    :ivar serving: False if it reports that it serves nobody, for want of a quorum
-    :ivar version: such as ``3.8.0-…``, empty if unknown
-    :ivar seconds: the time that its answer took
-    :ivar error: the reason why it could not be reached
+
+class Settings(Protocol):
+    """The module ``settings`` of an engine: the settings it has.
+
+    It imports nothing that the engine needs installed, and never connects.
     """
 
-    address: str
-    reachable: bool = False
-    role: str = ""
-    serving: bool = True
-    version: str = ""
-    seconds: float = 0.0
-    error: str = ""
+    #: How messages name the engine.
+    NAME: str
+    #: The form of its ``HOSTS``, in words with an example.
+    EXAMPLE: str
+    #: Of each setting that only this engine has: whether a value is right, and what it should be.
+    RULES: Mapping[str, tuple[Any, str]]
+    #: Of each setting that means nothing to it: what to do instead.
+    UNKNOWN: Mapping[str, str]
+
+    def mistake_in(self, hosts: Any) -> str | None:
+        """Return what is wrong with ``HOSTS``, in words that show no password, or None."""
+
+    def problems(self, where: str, options: Mapping[Any, Any]) -> Iterator[CheckMessage]:
+        """Yield what else is wrong with the options of an alias, of which each value is right.
+
+        :param where: how messages name the alias
+        """
+
+    def problems_in_deployment(
+        self, where: str, options: Mapping[Any, Any]
+    ) -> Iterator[CheckMessage]:
+        """Yield what makes the options unfit for the internet (``check --deploy``)."""
+
+    def chroot(self, hosts: str) -> str:
+        """Return the path that ``HOSTS`` puts before the namespace, empty for none."""
+
+
+class Finding(NamedTuple):
+    """The result of a look of `doctor`: ``warning`` can be better, with ``error`` no lock works."""
+
+    level: Literal["ok", "warning", "error"]
+    subject: str
+    message: str
+    advice: str = ""
+
+
+ok: Final = partial(Finding, "ok")
+warning: Final = partial(Finding, "warning")
+failure: Final = partial(Finding, "error")
+
+
+class Engine(Protocol):
+    """The module ``engine`` of an engine."""
+
+    @property
+    def lend(self) -> Callable[[Any, Configuration], Any] | None:
+        """Makes the library's own client on the session of ours, for users, on its thread, or None.
+
+        It is None where that cannot be.
+        """
+
+    def client(self, conf: Configuration, changed: Callable[[bool, int], None]) -> EngineClient:
+        """Return a new client, which does not connect yet.
+
+        :param changed: called on the connection thread when a connection came (True) or went
+            (False), with the id of the session, 0 for none
+        """
+
+    def report(self, conf: Configuration, session_id: int, password: bytes) -> dict[str, Any]:
+        """Return the facts that `session_reaper.end_session` needs to end a session."""
+
+    def shown(self, conf: Configuration) -> str:
+        """Return ``HOSTS`` without credentials."""
+
+    def servers(self, conf: Configuration, timeout: float) -> tuple[bool, list[Finding]]:
+        """Look at the servers for `doctor`; return whether one can be reached, and the findings."""
+
+    def looks(self, conf: Configuration, timeout: float, seconds: float) -> Iterator[Finding]:
+        """Yield what else `doctor` should know, once there is a session.
+
+        :param timeout: the session timeout that was granted, in seconds
+        :param seconds: the time for all looks
+        """
+
+    def advice(self, conf: Configuration, right: str) -> str:
+        """Return what to do where this user may not ``create``, ``read``, ``write``, ``delete``."""

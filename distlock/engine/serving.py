@@ -244,6 +244,8 @@ class Submitting:
     `protocol.EngineClient` tells of its methods.
     """
 
+    #: Whether it stays without a connection.
+    cut_off = False
     #: The connection thread calls these.
     steps: deque[Callable[[], None]]
     _connection: Any

@@ -264,7 +264,7 @@ class Operation(Driver):
             marked = f"{self.path}/{mark}"
             if over is not None:
                 return [make.presence(marked), make.writing(self.path, data, over.version)]
-            made = [make.creation(self.path), make.creation(marked)]
+            made = [make.node(self.path), make.node(marked)]
             return [*made, make.writing(self.path, data, 0)]
 
         def send(done: Done) -> None:

@@ -63,10 +63,6 @@ class Reads:
         """Read (data, stat) of each path. Data beyond 10,000 bytes is cut off."""
         return self._all(self.session.read, paths, lambda node: (node[0][:KEPT], node[1]))
 
-    def acls(self, paths: Iterable[str]) -> list[Outcome]:
-        """Read the ACL of each path."""
-        return self._all(self.session.read_acl, paths, lambda node: node[0])
-
     def _all(
         self, method: Callable[..., None], paths: Iterable[str], kept: Callable[[Any], Any]
     ) -> list[Outcome]:

@@ -15,7 +15,7 @@ from django.core.signals import setting_changed
 
 from distlock import process
 from distlock.conf import configuration
-from distlock.conf.rules import REDIS
+from distlock.engine.hosts import engine_of, settings_of
 from distlock.exceptions import LockUnavailable
 
 from .session import Session, observers
@@ -102,15 +102,16 @@ def kazoo_client(using: str = "default") -> KazooClient:
 
     :param using: the alias in ``DISTLOCK``
     :raises LockUnavailable: there is no connection within ``CONNECT_TIMEOUT``
-    :raises RuntimeError: the alias uses Redis
+    :raises RuntimeError: the alias uses another engine than ZooKeeper
     """
     session = session_for(using)
-    if session.conf.engine == REDIS:
+    if engine_of(session.conf).lend is None:
         raise RuntimeError(
-            f"DISTLOCK[{using!r}] uses Redis, for which there is no client of kazoo. Name an alias "
-            "of ZooKeeper in `using`, or use redis-py."
+            f"DISTLOCK[{using!r}] uses {settings_of(session.conf.hosts).NAME}, for which there is "
+            "no client of kazoo. Name an alias of ZooKeeper in `using`, or make a client of your "
+            "own."
         )
-    kazoo = session.kazoo
+    kazoo: KazooClient | None = session.lent
     if kazoo is None or not kazoo.connected:
         kazoo = session.call(session.lend, timeout=session.conf.connect_timeout, key="")
     return kazoo

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from distlock.conf import Configuration
     from distlock.engine.protocol import EngineClient, Requests
     from distlock.engine.reply import Done
-    from distlock.engine.zookeeper.shared_client import SharedClient
 
 #: The bytes that precede each path in the message. The paths of locks are ASCII.
 _LENGTH: Final = 4
@@ -103,8 +102,8 @@ class SessionRequests:
         self.nodes = NodeBytes(conf.max_node_bytes)
         #: The containers that this process has made, with their czxid: it may remove them.
         self.made_parents: dict[str, int] = {}
-        #: kazoo's client on this session, once a user has asked for it.
-        self.kazoo: SharedClient | None = None
+        #: The library's own client on this session, once a user has asked for it.
+        self.lent: Any = None
         #: One entry for each create under way.
         self._creating: set[object] = set()
 
@@ -305,10 +304,6 @@ class SessionRequests:
     def read(self, path: str, done: Done) -> None:
         """Read a node; the value is (data, stat)."""
         self.send(self._client.reading(path), done)
-
-    def read_acl(self, path: str, done: Done) -> None:
-        """Read a node's ACL; the value is (acl, stat)."""
-        self.send(self._client.acl_reading(path), done)
 
     def unavailable(self, key: str, error: BaseException | None = None) -> LockUnavailable:
         """Return the error for a caller that got no answer, or the answer `error`."""

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from distlock.engine.deadline import TICKS, Heartbeat, now
 from distlock.engine.errors import NotConnected, refusal
 from distlock.engine.guard import guarded
-from distlock.engine.zookeeper.shared_client import SharedClient
+from distlock.engine.hosts import client_of, engine_of, settings_of
 from distlock.keys.limits import LEAST_TICKS
 from distlock.logs.loggers import safe
 
-from .engines import client_of
 from .guaranteed_delete import GuaranteedDelete
 from .lease_clock import LeaseClock
 from .programs import Driver, asking, each
@@ -76,7 +75,7 @@ class Session(SessionRequests):
         client = client_of(conf, self._connection_changed)
         super().__init__(conf, client)
         #: Where the locks are, with the chroot of ``HOSTS`` before the namespace.
-        self.root = client.chroot + conf.namespace
+        self.root = settings_of(conf.hosts).chroot(conf.hosts) + conf.namespace
         #: When the connection was lost (`time.monotonic`), None while there is one.
         self.disconnected_at: float | None = time.monotonic()
         self.watches = SharedWatches(self, client)
@@ -121,14 +120,13 @@ class Session(SessionRequests):
         return self._client.server
 
     def lend(self, done: Done) -> None:
-        """Make kazoo's client on this session, once the server has taken the credentials."""
+        """Make the library's own client on this session; see `Engine.lend`."""
         self.soon(partial(self._lend, done))
 
     def _lend(self, done: Done) -> None:
-        if self.kazoo is None:
-            client: Any = self._client
-            self.kazoo = SharedClient(client, self.conf)
-        done(self.kazoo, None)
+        lend: Any = engine_of(self.conf).lend
+        self.lent = lend(self._client, self.conf)
+        done(self.lent, None)
 
     # --- asking ----------------------------------------------------------------------------------
 

@@ -95,14 +95,8 @@ class SharedWatches:
 
     def _remove(self, watched: Watched) -> None:
         path, children = watched
-        removed = partial(self._removed, watched)
-        kazoo = self._session.kazoo
-        if kazoo is not None and kazoo.watches(path, children=children):
-            # Later, since an answer that sets our watch may be half read.
-            self._session.soon(removed)
-            return
         request = self._client.unwatching(path, children=children)
-        self._session.send(request, lambda *_: self._do(removed))
+        self._session.send(request, lambda *_: self._do(partial(self._removed, watched)))
 
     def _fired(self, watched: Watched, deleted: bool) -> None:
         for changed in self.watchers.pop(watched, set()):

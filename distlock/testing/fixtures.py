@@ -14,6 +14,8 @@ from distlock.embedded.tree import MemoryTree
 
 from .embedded import EmbeddedProcess
 
+pytest.register_assert_rewrite("distlock.testing.engine")
+
 
 @pytest.fixture
 def distlock_memory(request: pytest.FixtureRequest) -> Iterator[MemoryTree]:

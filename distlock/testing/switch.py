@@ -17,8 +17,8 @@ from django.conf import settings
 from django.core.signals import setting_changed
 
 from distlock import conf
-from distlock.conf.rules import REDIS
 from distlock.embedded.server import EmbeddedZooKeeper
+from distlock.engine.hosts import settings_of
 from distlock.locks import held_permits
 from distlock.owner.owner import current
 from distlock.session.registry import sessions
@@ -84,8 +84,8 @@ def _used(hosts: str, **changes: Any) -> Iterator[None]:
     """Let all aliases use one server for the block, also those that are set within it."""
 
     def adapted(given: conf.Configuration) -> conf.Configuration:
-        _, slash, chroot = ("" if given.engine == REDIS else given.hosts).partition("/")
-        return replace(given, hosts=f"{hosts}{slash}{chroot}", tls=None, **changes)
+        chroot = settings_of(given.hosts).chroot(given.hosts)
+        return replace(given, hosts=hosts + chroot, tls=None, **changes)
 
     before, conf.adapted = conf.adapted, adapted
     _begin_anew()

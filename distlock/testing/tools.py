@@ -9,19 +9,18 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal
 
 from distlock.conf import configuration
 from distlock.contenders.contender import QueuedContender
 from distlock.contenders.waiting import Attempt
 from distlock.engine.calls import Call
-from distlock.engine.zookeeper.client import Client
 from distlock.exceptions import LockBusy
 from distlock.inspection.state import Contender
 from distlock.inspection.tree import look, snapshot
 from distlock.keys.templates import literal_key, znode_name
 from distlock.queue.policies import FAIR, READER, WRITER
-from distlock.session.engines import end_session
+from distlock.session.reaper import end_session
 from distlock.session.registry import session_for
 from distlock.session.session import Session
 from distlock.signals import lock_acquired, lock_contended, lock_failed, lock_lost
@@ -30,9 +29,6 @@ from distlock.signals import lock_acquired, lock_contended, lock_failed, lock_lo
 PATIENCE: Final = 15.0
 
 _POLICIES: Final = {"lock": FAIR, "read": READER, "write": WRITER}
-
-#: The sessions that `lose_connection` keeps from connecting.
-_cut_off: set[Session] = set()
 
 
 # --- somebody else -------------------------------------------------------------------------------
@@ -133,37 +129,25 @@ def lose_connection(using: str = "default") -> Iterator[None]:
     loss, and is lost by one of ⅔ of ``SESSION_TIMEOUT``.
 
     :param using: the alias in ``DISTLOCK``
-    :raises RuntimeError: the server is a Redis
     """
     session = session_for(using)
-    client = session.make
-    if not isinstance(client, Client):
-        raise RuntimeError(  # noqa: TRY004 - nobody has given a wrong argument
-            "lose_connection() needs memory_zookeeper(), the fixture distlock_memory, or a "
-            "ZooKeeper. The connection to Redis can be broken with distlock_chaos.proxy.TcpProxy."
-        )
+    client: Any = session.make
     _await(lambda: session.connected, session)
-    _cut_off.add(session)
-    client.handler.connected = _no_connection
+    client.cut_off = True
     client.drop()
     try:
         _await(lambda: not session.connected, session)
         yield
     finally:
-        del client.handler.connected
-        _cut_off.remove(session)
+        client.cut_off = False
         _await(lambda: session.connected, session)
-
-
-def _no_connection(*_: object) -> NoReturn:
-    raise ConnectionRefusedError("The test has cut the connection.")
 
 
 def _expire(session: Session) -> None:
     client: Any = session.make
     session_id, password = client.credentials
     end_session(session.conf, session_id, password, PATIENCE)
-    if session not in _cut_off:
+    if not client.cut_off:
         _await(lambda: session.connected and session.id != session_id, session)
 
 

@@ -16,7 +16,8 @@ from kazoo.security import Permissions
 from pytest_django import Settings
 
 from distlock.checks import MIDDLEWARE
-from distlock.management.subcommands.doctor import Finding, diagnose
+from distlock.engine.protocol import Finding
+from distlock.management.subcommands.doctor import diagnose
 from distlock.session import server_time
 from distlock.session.registry import close_sessions, session_for
 from distlock.session.session import Session
@@ -251,6 +252,6 @@ def test_more_nodes_than_a_server_can_end_at_once_are_a_warning(
     distlock_settings: Settings,
 ) -> None:
     with_options(distlock_settings, MAX_NODE_BYTES=2_000_000)
-    finding = findings()["settings"]
+    finding = findings()["nodes"]
     assert finding.level == "warning"
     assert "ZOOKEEPER-4306" in finding.message

@@ -19,7 +19,6 @@ from kazoo.protocol import serialization as kazoo
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions, make_digest_acl
 
 from distlock.embedded.server import EmbeddedZooKeeper
-from distlock.engine.zookeeper.client import Client
 from distlock_chaos.fixtures import _run
 from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import raw_client
@@ -99,7 +98,7 @@ class Alike(Compared):
     @initialize()
     def begin(self) -> None:
         self.root = f"/alike-{uuid4()}"
-        self.worlds = [World(Client, hosts, self.root, auth=(AUTH,)) for hosts in self.hosts]
+        self.worlds = [World(hosts, self.root, auth=(AUTH,)) for hosts in self.hosts]
         for world in self.worlds:
             for side in world.sides:
                 record_events(side)

@@ -6,14 +6,13 @@ from typing import Any
 
 from redis import Redis
 
-from distlock.engine.redis.client import RedisClient
 from distlock_chaos.redis_site import RedisSite
 from tests.testing.sides import Side, configuration
 
 
 def test_chaos_counts_the_watches_that_are_left() -> None:
     with RedisSite() as site:
-        side = Side(RedisClient, configuration(site.hosts))
+        side = Side(configuration(site.hosts))
         assert site.watches() == 0
         side.ask(lambda make: make.reading("/", side.hear("root")))
         side.ask(lambda make: make.listing("/", side.hear("names")))

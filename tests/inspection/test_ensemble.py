@@ -8,8 +8,7 @@ import threading
 import pytest
 
 from distlock.conf import Configuration
-from distlock.engine.protocol import Member
-from distlock.engine.zookeeper.ensemble import host_and_port, members
+from distlock.engine.zookeeper.ensemble import Member, host_and_port, members
 from distlock_chaos.ports import free_ports
 from distlock_chaos.proxy import TcpProxy
 from distlock_chaos.server import ZooKeeper

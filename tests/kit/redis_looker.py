@@ -11,7 +11,6 @@ from typing_extensions import Self
 
 from distlock.conf import Configuration
 from distlock.engine.protocol import EPHEMERAL, SEQUENTIAL
-from distlock.engine.redis.client import RedisClient
 from distlock.engine.redis.requests import prefix
 from distlock.session.registry import sessions
 from tests.testing.sides import Side
@@ -33,7 +32,7 @@ class RedisLooker:
     def __init__(self, hosts: str, namespace: str) -> None:
         conf = Configuration(hosts=hosts, namespace=namespace, session_timeout=30, alias="looker")
         self._conf = conf
-        self._side = Side(RedisClient, conf)
+        self._side = Side(conf)
 
     def __enter__(self) -> Self:
         return self

@@ -18,12 +18,11 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from distlock.conf.rules import REDIS
 from distlock.contenders import waiting
 from distlock.engine.redis.requests import Request
 from distlock.keys.templates import znode_name
 from distlock.keys.znodes import in_line
-from distlock.session.engines import end_session
+from distlock.session.reaper import end_session
 from distlock.session.registry import session_for, sessions
 
 from .helpers import ANSWER_SECONDS, eventually
@@ -200,7 +199,7 @@ def expire(hosts: str, session: Session) -> int:
 
     kazoo's own ``expire_session`` does nothing but tell the client.
     """
-    if session.conf.engine == REDIS:
+    if "://" in session.conf.hosts:
         return expire_in_redis(session)
     # Its `client_id` is None in an outage.
     number, password = inside(session)._session_id, inside(session)._session_passwd

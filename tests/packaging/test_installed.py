@@ -97,6 +97,7 @@ def test_every_module_can_be_imported_but_those_of_an_extra(
         "distlock.testing.fixtures": "pytest",
         "distlock.engine.redis.address": "redis",
         "distlock.engine.redis.client": "hiredis",
+        "distlock.engine.redis.engine": "redis",
         "distlock.engine.redis.errors": "redis",
         "distlock.engine.redis.requests": "hiredis",
         "distlock.engine.redis.server": "redis",

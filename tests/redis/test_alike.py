@@ -15,11 +15,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from distlock.engine.protocol import CONTAINER, EPHEMERAL, SEQUENTIAL
+from distlock.engine.protocol import CONTAINER, EPHEMERAL, SEQUENTIAL, Requests
 from distlock.engine.redis import requests as redis_requests
-from distlock.engine.redis.client import RedisClient
-from distlock.engine.zookeeper.client import Client
-from distlock.engine.zookeeper.requests import Requests
 from distlock_chaos.fixtures import _run
 from distlock_chaos.server import ZooKeeper
 from tests.kit.services import Redis
@@ -46,7 +43,6 @@ class Step:
             "persistent": lambda: make.node(below, self.data),
             "numbered": lambda: make.node(f"{below}-", self.data, SEQUENTIAL),
             "container": lambda: make.node(below, flags=CONTAINER),
-            "creation": lambda: make.creation(below),
             "writing": lambda: make.writing(path, self.data, self.version),
             # The root of the test stays.
             "deletion": lambda: make.deletion(path if path.count("/") > 1 else below, self.version),
@@ -57,7 +53,7 @@ class Step:
 
 CREATES = ["contender", "ephemeral", "persistent", "numbered", "container"]
 #: The steps whose answers kazoo can read.
-STEPS = ["creation", "writing", "deletion", "presence"]
+STEPS = ["persistent", "writing", "deletion", "presence"]
 
 
 def steps_of(kinds: list[str]) -> st.SearchStrategy[Step]:
@@ -72,8 +68,8 @@ class Alike(Compared):
     def begin(self) -> None:
         root = f"/alike-{uuid4()}"
         self.worlds = [
-            World(Client, self.hosts, root),
-            World(RedisClient, self.redis.new_database(), root),
+            World(self.hosts, root),
+            World(self.redis.new_database(), root),
         ]
         self.count = 0
         self.begin_at(root)

@@ -11,7 +11,8 @@ from pytest_django import Settings
 from redis import Redis as RedisPy
 
 from distlock.conf import configuration
-from distlock.management.subcommands.doctor import Finding, diagnose
+from distlock.engine.protocol import Finding
+from distlock.management.subcommands.doctor import diagnose
 from distlock.session.registry import close_sessions, session_for
 from distlock_chaos.ports import free_ports
 from tests.commands.tools import run

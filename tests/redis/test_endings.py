@@ -11,7 +11,6 @@ import pytest
 from redis import Redis as RedisPy
 
 from distlock.conf import Configuration
-from distlock.engine.redis.client import RedisClient
 from distlock.engine.redis.library import CODE
 from distlock.engine.redis.requests import (
     Requests,
@@ -181,7 +180,7 @@ def test_a_ping_that_was_asked_for_ends_no_grace_period(sessions: Sessions) -> N
 def test_a_request_that_is_packed_again_sets_no_deadline(sessions: Sessions) -> None:
     """As it is where the wire is busy; two threads may also pack and send in another order."""
     dead = sessions.begin(seconds=PATIENCE)
-    side = Side(RedisClient, replace(sessions.conf, session_timeout=6 * SESSION_TIMEOUT))
+    side = Side(replace(sessions.conf, session_timeout=6 * SESSION_TIMEOUT))
     before, begun = sessions.deadline(dead), time.monotonic()
     eventually(lambda: time.monotonic() - begun > 1.2 * SESSION_TIMEOUT, PATIENCE)
     side.client._connection.packed(side.client.proof("", by_write=True))

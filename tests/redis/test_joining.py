@@ -45,7 +45,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def sides(redis: Redis, sent: list[str]) -> Iterator[tuple[Side, Side]]:
     """Two sessions, and a node whose children they make."""
     conf = configuration(redis.new_database())
-    both = Side(RedisClient, conf), Side(RedisClient, conf)
+    both = Side(conf), Side(conf)
     both[0].ask(lambda make: make.node(PARENT, flags=CONTAINER))
     sent.clear()
     yield both

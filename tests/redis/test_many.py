@@ -11,7 +11,6 @@ from redis import Redis as RedisPy
 
 from distlock.engine.protocol import CONTAINER, EPHEMERAL, SEQUENTIAL
 from distlock.engine.redis import requests
-from distlock.engine.redis.client import RedisClient
 from distlock.engine.redis.requests import Requests, beginning, call, session_arguments
 from tests.kit.helpers import eventually
 from tests.kit.services import Redis
@@ -28,7 +27,7 @@ MANY = 200
 @pytest.fixture
 def side(redis: Redis) -> Iterator[Side]:
     """A session, and a node whose children it makes."""
-    side = Side(RedisClient, configuration(redis.new_database()))
+    side = Side(configuration(redis.new_database()))
     side.ask(lambda make: make.node(PARENT, flags=CONTAINER))
     yield side
     side.client.say_goodbye(1)

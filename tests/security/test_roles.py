@@ -18,8 +18,9 @@ from pytest_django import Settings
 
 from distlock import LockLost, LockUnavailable, kazoo_client, zk_lease, zk_lock
 from distlock.conf import configuration
+from distlock.engine.protocol import Finding
 from distlock.engine.zookeeper.requests import access_list
-from distlock.management.subcommands.doctor import Finding, diagnose
+from distlock.management.subcommands.doctor import diagnose
 from tests.commands.tools import run, run_json
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import PATIENCE

@@ -10,7 +10,8 @@ from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
 from distlock import zk_lock
-from distlock.management.subcommands.doctor import Finding, diagnose
+from distlock.engine.protocol import Finding
+from distlock.management.subcommands.doctor import diagnose
 from distlock_chaos.server import ServerNotInstalled, ZooKeeper
 from tests.kit.tools import PATIENCE, await_connection
 from tests.premises.test_zookeeper import password_of

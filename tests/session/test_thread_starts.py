@@ -18,9 +18,9 @@ from distlock import LockUnavailable, zk_lock
 from distlock.celery.beat import LeaderMixin
 from distlock.engine import timer
 from distlock.engine.deadline import Heartbeat, SessionDeadline
+from distlock.engine.hosts import client_of
 from distlock.session import registry
 from distlock.session import session as session_module
-from distlock.session.engines import client_of
 from distlock.session.registry import close_sessions, session_for
 from distlock.session.session import Session
 from tests.kit.helpers import eventually

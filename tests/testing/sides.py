@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +9,7 @@ from kazoo.exceptions import APIError, KazooException
 from kazoo.protocol.states import ZnodeStat
 
 from distlock.conf import Configuration
-from distlock.engine.redis.client import RedisClient
-from distlock.engine.redis.requests import good_bye
-from distlock.engine.reply import Reply
-from distlock.engine.zookeeper.requests import Requests
-from distlock.session.engines import end_session
+from distlock.testing import engine
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
 
@@ -24,68 +19,24 @@ def configuration(hosts: str, *, auth: tuple[tuple[str, str], ...] = ()) -> Conf
     return Configuration(hosts=hosts, session_timeout=30, auth=auth)
 
 
-class Side:
+class Side(engine.Side):
     """A connection to one of the two, whose answers are told so that they can be compared."""
 
-    def __init__(
-        self,
-        make: Callable[[Configuration, Callable[[bool, int], None]], Any],
-        conf: Configuration,
-    ):
-        self.conf = conf
+    client: Any
+
+    def __init__(self, conf: Configuration) -> None:
         #: The watch events since the last look: (which watch, whether the node was deleted).
         self.events: list[tuple[str, bool]] = []
-        self.connected = False
-        self.client = make(self.conf, self._changed)
-        self.client.connect()
-        self.await_connection()
-
-    def _changed(self, connected: bool, session_id: int) -> None:
-        self.connected = connected
-
-    def await_connection(self, other_than: int = 0) -> None:
-        eventually(
-            lambda: self.connected and self.client.session_id not in (0, other_than), PATIENCE
-        )
-
-    def ask(self, request: Callable[[Requests], Any]) -> Any:
-        """Return the answer to a request, or the error."""
-        return self.ask_all([request(self.client)])[0]
-
-    def ask_all(self, requests: list[Any]) -> list[Any]:
-        """Return the answers to several requests that are sent together."""
-        answers: list[Any] = []
-        told = threading.Event()
-
-        def done(value: Any, error: BaseException | None) -> None:
-            answers.append(value if error is None else error)
-            if len(answers) == len(requests):
-                told.set()
-
-        for request in requests:
-            reply = Reply(done, None, lambda _: None, self.client.session_id)
-            self.client.submit((request, reply))
-        assert told.wait(PATIENCE)
-        return answers
+        super().__init__(conf)
 
     def hear(self, watch: str) -> Callable[[bool], None]:
         return lambda deleted: self.events.append((watch, deleted))
-
-    def expire(self) -> None:
-        before = self.client.session_id
-        if isinstance(self.client, RedisClient):
-            self.ask(lambda make: good_bye())  # noqa: ARG005
-            self.ask(lambda make: make.syncing("/"))  # notices it
-        else:
-            session_id, password = self.client.credentials
-            assert end_session(self.conf, session_id, password, timeout=PATIENCE)
-        self.await_connection(before)
 
     def drop(self) -> None:
         marks = ["lost"]
         self.ask(lambda make: make.reading("/", lambda _: marks.clear()))
         self.client.drop()
-        eventually(lambda: not marks and self.connected, PATIENCE)
+        eventually(lambda: not marks and self.connected.is_set(), PATIENCE)
 
 
 class World:
@@ -96,13 +47,12 @@ class World:
 
     def __init__(
         self,
-        make: Callable[..., Any],
         hosts: str,
         root: str,
         *,
         auth: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        self.sides = [Side(make, configuration(hosts, auth=auth)), Side(make, configuration(hosts))]
+        self.sides = [Side(configuration(hosts, auth=auth)), Side(configuration(hosts))]
         self.root = root
 
     def tree(self) -> dict[str, tuple[bytes, dict[str, Any]]]:
@@ -127,7 +77,7 @@ class World:
         facts: dict[str, Any] = stat._asdict()
         times = [facts.pop("ctime"), facts.pop("mtime")]
         facts["written later"] = times[1] >= times[0]
-        ids = [side.client.session_id for side in self.sides]
+        ids = [side.id for side in self.sides]
         owner = facts["ephemeralOwner"]
         facts["ephemeralOwner"] = f"session {ids.index(owner)}" if owner else ""
         zxids = [facts.pop(name) for name in ("czxid", "mzxid", "pzxid")]

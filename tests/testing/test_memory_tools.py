@@ -132,6 +132,7 @@ def test_a_long_loss_of_the_connection_ends_the_session(
     zk_lock("key", using="other").release()
 
 
+@pytest.mark.engines("zookeeper", "redis")
 @pytest.mark.usefixtures("distlock_settings")
 def test_the_connection_to_a_real_server_is_lost_and_found() -> None:
     with zk_lock("key") as held:

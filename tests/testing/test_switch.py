@@ -98,7 +98,7 @@ with memory_zookeeper():
 
 
 def test_no_setting_switches_it_on() -> None:
-    from distlock.conf.rules import is_ensemble  # noqa: PLC0415 - what every check of HOSTS goes by
+    from distlock.engine.zookeeper.settings import is_ensemble  # noqa: PLC0415 - HOSTS go by it
 
     assert not is_ensemble("memory://")
     assert is_ensemble("memory")  # a host of this name

@@ -13,7 +13,8 @@ from kazoo.client import KazooClient
 
 from distlock.conf import Configuration
 from distlock.engine.session_reaper import Refused
-from distlock.session.engines import end_session, report
+from distlock.engine.zookeeper.engine import report
+from distlock.session.reaper import end_session
 from distlock_chaos.ports import free_ports
 from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import raw_client

@@ -7,7 +7,7 @@
 ``redis+sentinel://s1:26379,s2:26379/service/0``     the primary that the Sentinels name
 ===================================================  ==============================================
 
-`redis_urls` has the options that may follow the ``?``. A user and password before the Sentinels'
+`settings` has the options that may follow the ``?``. A user and password before the Sentinels'
 names are the primary's; ``sentinel_username`` and ``sentinel_password`` are for the Sentinels.
 With ``rediss+sentinel://`` those are asked over TLS too, unless ``sentinel_ssl=false`` says not.
 """
@@ -25,13 +25,14 @@ from django.views.decorators.debug import sensitive_variables
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from distlock.conf.redis_urls import SENTINEL
 from distlock.engine import session_reaper
+
+from .settings import SENTINEL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from distlock.conf import Configuration
+    from distlock.engine.configuration import Configuration
 
 _PORT: Final = 26379
 

@@ -52,7 +52,7 @@ from .requests import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distlock.conf import Configuration
+    from distlock.engine.configuration import Configuration
 
 #: The watch events, by the first letter of their message.
 _DELETED: Final = "D"
@@ -77,9 +77,6 @@ class RedisClient(Serving, Submitting, Requests):
 
     :raises ImproperlyConfigured: a file of TLS that the URL names cannot be read
     """
-
-    #: A Redis has none.
-    chroot = ""
 
     def __init__(self, conf: Configuration, changed: Callable[[bool, int], None]) -> None:
         check_files(conf)
@@ -187,6 +184,8 @@ class RedisClient(Serving, Submitting, Requests):
     def _connect(self) -> None:
         """Connect, and begin a session, or carry one on."""
         self.fail_queued()
+        if self.cut_off:
+            raise ConnectionRefusedError("a test has cut the connection")
         greeted = address(self._conf.hosts).connect(self._patience)
         taken: Any
         taken, greeted._sock = greeted._sock, None  # its parser reads no further

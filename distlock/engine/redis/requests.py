@@ -21,7 +21,7 @@ from .library import function
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distlock.conf import Configuration
+    from distlock.engine.configuration import Configuration
     from distlock.engine.reply import Reply
 
 #: How long an empty container stays, in milliseconds.
@@ -62,11 +62,6 @@ def _path_and_stat(answer: list[Any]) -> tuple[str, kazoo.ZnodeStat]:
 def data_and_stat(answer: list[Any]) -> tuple[bytes, kazoo.ZnodeStat]:
     data, facts = answer
     return data, _stat(facts)
-
-
-def _path(answer: list[Any]) -> str:
-    path: str = answer[0].decode()
-    return path
 
 
 def names_in(answer: Any) -> list[str]:
@@ -149,7 +144,8 @@ def _transaction(steps: list[Request]) -> Request:
     def read(answer: Any) -> list[Any]:
         failed, outcomes, *_ = answer
         if failed < 0:
-            return [step.outcome(one) for step, one in zip(steps, outcomes, strict=True)]
+            told = [step.outcome(one) for step, one in zip(steps, outcomes, strict=True)]
+            return [one[0] if step.creates else one for step, one in zip(steps, told, strict=True)]
         after = len(steps) - failed - 1
         return [
             *(kazoo.RolledBackError() for _ in range(failed)),
@@ -171,9 +167,6 @@ class Requests:
 
     def node(self, path: str, data: bytes = b"", flags: int = 0) -> Any:
         return _step(_CREATE, path, data, flags, _path_and_stat)
-
-    def creation(self, path: str) -> Any:
-        return _step(_CREATE, path, b"", 0, _path)
 
     def listing(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
         return Request(
@@ -205,9 +198,6 @@ class Requests:
 
     def unwatching(self, path: str, *, children: bool = False) -> Any:
         return Request(_UNWATCH, (path.encode(), b"l" if children else b"d"), _nothing)
-
-    def acl_reading(self, path: str) -> Any:
-        raise kazoo.UnimplementedError
 
 
 def good_bye() -> Request:

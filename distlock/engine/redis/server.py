@@ -1,4 +1,4 @@
-"""Asks a Redis server for what `doctor` and the admin page show, over a connection of its own."""
+"""Asks a Redis server for what `doctor` shows, over a connection of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import NoPermissionError, RedisError
 
-from distlock.engine.protocol import Member
 from distlock.text import printable
 
 from .address import address, where
@@ -18,50 +17,48 @@ from .errors import refusal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from distlock.conf import Configuration
+    from distlock.engine.configuration import Configuration
 
 _ROLES = {"master": "primary", "slave": "replica"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The facts that a server reports of itself; None where it does not.
+    """The facts that a server reports of itself; None, or empty, where it does not.
 
+    :ivar error: the reason why it does not serve us
+    :ivar seconds: the time that its answer took
+    :ivar role: ``primary`` or ``replica``
     :ivar appendonly: whether it writes each change to a file
     :ivar maxmemory: in bytes, 0 for no limit
     :ivar policy: what it evicts when that is full
     :ivar replicas: the number of those that are connected
     """
 
-    member: Member
+    error: str = ""
+    seconds: float = 0.0
+    role: str = ""
+    version: str = ""
     appendonly: bool | None = None
     maxmemory: int | None = None
     policy: str | None = None
     replicas: int | None = None
 
 
-def facts(conf: Configuration, timeout: float = 1.0) -> Facts:
-    """Ask the server of ``HOSTS``; its `member` has the reason if it does not answer."""
-    found = address(conf.hosts)
-    started = time.monotonic()
+def facts(conf: Configuration, timeout: float) -> Facts:
+    """Ask the server of ``HOSTS``; each step has `timeout` seconds."""
     connection = None
     try:
-        connection = found.connect(timeout)
-        return _facts(connection, found.shown)
+        connection = address(conf.hosts).connect(timeout)
+        return _facts(connection)
     except (RedisError, OSError, TypeError) as error:  # a refusal is an answer, too
-        member = Member(
-            address=found.shown,
-            reachable=connection is not None,
-            error=_reason(conf, error),
-            seconds=time.monotonic() - started,
-        )
-        return Facts(member=member)
+        return Facts(error=_reason(conf, error))
     finally:
         if connection is not None:
             connection.disconnect()
 
 
-def _facts(connection: Any, shown: str) -> Facts:
+def _facts(connection: Any) -> Facts:
     asked = time.monotonic()
     _ask(connection, "PING")
     took = time.monotonic() - asked
@@ -69,13 +66,9 @@ def _facts(connection: Any, shown: str) -> Facts:
     with suppress(NoPermissionError):
         told = _info(_ask(connection, "INFO"))
     return Facts(
-        member=Member(
-            address=shown,
-            reachable=True,
-            role=_ROLES.get(told.get("role", ""), ""),
-            version=_version(told),
-            seconds=took,
-        ),
+        role=_ROLES.get(told.get("role", ""), ""),
+        version=_version(told),
+        seconds=took,
         appendonly=told["aof_enabled"] == "1" if "aof_enabled" in told else None,
         maxmemory=_number(told.get("maxmemory")),
         policy=told.get("maxmemory_policy"),

@@ -29,9 +29,10 @@ from .credentials import sasl_options, tls_context
 from .ensemble import hosts
 from .handler import Handler
 from .requests import Requests, access_list
+from .settings import EMBEDDED
 
 if TYPE_CHECKING:
-    from distlock.conf import Configuration
+    from distlock.engine.configuration import Configuration
 
 # The first getaddrinfo() imports this codec. On the connection thread that would leave the import
 # lock taken in a child forked meanwhile, which could then never connect.
@@ -93,14 +94,12 @@ class Client(Submitting, kazoo.KazooClient, Requests):  # type: ignore[misc]
         self.deadline = SessionDeadline()
         self._acl = access_list(conf)
         self._conf = conf
-        if conf.embedded:  # not on the connection thread, as above
+        if conf.hosts == EMBEDDED:  # not on the connection thread, as above
             importlib.import_module("distlock.embedded.shared")
         self._changed = changed
         self.outage = Outage(f"ZooKeeper at {conf.hosts}")
         #: Whether it will never connect again.
         self.stopped = False
-        #: The client on the same session that users have.
-        self.shared: kazoo.KazooClient | None = None
 
     def _session_callback(self, state: str) -> None:
         """Report a loss before kazoo fails what is pending, and a connection when it is usable."""

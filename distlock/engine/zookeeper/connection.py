@@ -101,7 +101,7 @@ class Connection(Serving, kazoo.ConnectionHandler):  # type: ignore[misc]
             raise
 
     def _expand_client_hosts(self) -> Any:
-        found = super()._expand_client_hosts()
+        found = [] if self.client.cut_off else super()._expand_client_hosts()
         if not found:
             self.failure = OSError("no host name in HOSTS can be resolved")
         return found

@@ -12,7 +12,7 @@ from distlock.engine import session_reaper
 if TYPE_CHECKING:
     import ssl
 
-    from distlock.conf import Configuration
+    from distlock.engine.configuration import Configuration
 
 
 @sensitive_variables()

@@ -12,19 +12,20 @@ import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
 
-from distlock.engine.protocol import Member
 from distlock.text import printable
 
 from .credentials import tls_context
+from .settings import EMBEDDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.conf import Configuration
+    from distlock.engine.configuration import Configuration
 
 _FACT = re.compile(r"^(Zookeeper version|Mode|Connections): *([^,\r\n]*)", re.MULTILINE)
 _TICK = re.compile(r"^tickTime=(\d+)", re.MULTILINE)
@@ -33,9 +34,32 @@ _NO_QUORUM = "not currently serving requests"
 _READ = 4096
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One server, as `doctor` shows it.
+
+    :ivar address: as in ``HOSTS``, without credentials
+    :ivar reachable: whether it accepted a connection
+    :ivar role: ``leader``, ``follower``, ``observer`` or ``standalone``; empty if
+        unknown
+    :ivar serving: False if it reports that it serves nobody, for want of a quorum
+    :ivar version: such as ``3.8.0-…``, empty if unknown
+    :ivar seconds: the time that its answer took
+    :ivar error: the reason why it could not be reached
+    """
+
+    address: str
+    reachable: bool = False
+    role: str = ""
+    serving: bool = True
+    version: str = ""
+    seconds: float = 0.0
+    error: str = ""
+
+
 def hosts(conf: Configuration) -> str:
     """Return ``HOSTS``, or the address of the embedded server, which may change; start that."""
-    if not conf.embedded:
+    if conf.hosts != EMBEDDED:
         return conf.hosts
     from distlock.embedded import shared  # noqa: PLC0415 - for development only
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from distlock.conf.rules import ROLES, bits
 from distlock.engine import kazoo
 from distlock.engine.protocol import CONTAINER
 from distlock.jute import pack_integer, pack_text
 from distlock.keys.limits import LONGEST_MESSAGE
 
 from .messages import AccessList, Create2, Delete, GetChildren, GetData
+from .settings import ROLES, bits
 
 if TYPE_CHECKING:
-    from distlock.conf import Configuration
+    from distlock.engine.configuration import Configuration
 
 #: The bytes of a message before the request: its number and its type.
 _HEAD: Final = 8
@@ -69,6 +69,8 @@ class Requests:
 
     #: None: each create renews the session, as far as the session deadline counts it.
     renewed_at: float | None = None
+    #: The client on the same session that users have.
+    shared: Any = None
     _acl: AccessList
 
     def node(self, path: str, data: bytes = b"", flags: int = 0) -> Any:
@@ -84,17 +86,14 @@ class Requests:
     def writing(self, path: str, data: bytes, version: int) -> Any:
         return kazoo.SetData(path, data, version)
 
-    def acl_reading(self, path: str) -> Any:
-        return kazoo.GetACL(path)
-
-    def creation(self, path: str) -> Any:
-        return kazoo.Create(path, b"", self._acl, 0)
-
     def presence(self, path: str) -> Any:
         return kazoo.CheckVersion(path, -1)
 
     def multi(self, steps: list[Any]) -> Any:
-        return kazoo.Transaction(steps)
+        # kazoo cannot read the answer to a Create2 there.
+        return kazoo.Transaction(
+            [kazoo.Create(*step) if isinstance(step, Create2) else step for step in steps]
+        )
 
     def syncing(self, path: str) -> Any:
         # A deposed leader answers a sync, and does not know what others have written since.
@@ -114,6 +113,8 @@ class Requests:
         return Delete(path, version)
 
     def unwatching(self, path: str, *, children: bool = False) -> Any:
+        if self.shared is not None and self.shared.watches(path, children=children):
+            return kazoo.Sync(path)  # the users' client needs the watch
         return _RemoveWatches(path, children=children)
 
 

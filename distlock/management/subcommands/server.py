@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.conf.rules import ABOUT_EMBEDDED
+from distlock.embedded import ABOUT
 from distlock.embedded.server import EmbeddedZooKeeper
 
 HELP = "Run a ZooKeeper on loopback until Ctrl-C, for development and tests."
@@ -57,7 +57,7 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
             import_module(f"{_REAL}.serving").serve(options, ready, or_not=can_be_embedded)
         try:
             with EmbeddedZooKeeper(port=options["port"]) as zookeeper:
-                ready(zookeeper.hosts, f"embedded; {ABOUT_EMBEDDED}")
+                ready(zookeeper.hosts, f"embedded; {ABOUT}")
                 zookeeper.wait()
         except OSError as error:
             raise CommandError(str(error)) from error
