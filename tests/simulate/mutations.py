@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from distlock.contenders.batch import BatchMember
 from distlock.contenders.contender import QueuedContender
 from distlock.contenders.waiting import Attempt
-from distlock.engine.deadline import SessionDeadline, now
+from distlock.engine import deadline
+from distlock.engine.deadline import SessionDeadline
 from distlock.engine.errors import ConnectionLost
 from distlock.engine.reply import Reply
 from distlock.queue import events as e
@@ -70,7 +71,7 @@ def _renew_for_all(self: SessionDeadline, sent_at: float, session_timeout: float
 
 
 def _renew_when_answered(self: SessionDeadline, _sent_at: float, session_timeout: float) -> None:
-    _renew(self, now(), session_timeout)
+    _renew(self, deadline.now(), session_timeout)
 
 
 def _prove_by_sync(self: Session, then: Callable[[bool], None]) -> None:
@@ -177,6 +178,7 @@ MUTATIONS: Final = (
         "deadline: from the answer, not from the request",
         "two holders",
         ((SessionDeadline, "renew", _renew_when_answered),),
+        MANY,
     ),
     Mutation(
         "the timeout that a connection was granted is the session's",
@@ -198,22 +200,22 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a delete whose answer was lost is not repeated",
-        "a newcomer got [False]",
+        "a newcomer got",
         ((GuaranteedDelete, "_answered", _lose_lost_deletes),),
     ),
     Mutation(
         "a create that is answered after its caller has left is forgotten",
-        "a newcomer got [False]",
+        "a newcomer got",
         _machines("_created_in_vain", _created_and_forgotten),
     ),
     Mutation(
         "a lost create of one who has left is forgotten",
-        "a newcomer got [False]",
+        "a newcomer got",
         _machines("_search", _search_and_forget),
     ),
     Mutation(
         "after a lost create another one is sent",
-        "a newcomer got [False]",
+        "a newcomer got",
         _machines("_find", _find_by_joining_anew),
     ),
     Mutation(
@@ -236,7 +238,7 @@ MUTATIONS: Final = (
         "does not know that it was broken",
         _machines("_renewed", lambda *_: None),
     ),
-    Mutation("an answer is delivered twice", "nodes are left", ((Reply, "settle", _settle_twice),)),
+    Mutation("an answer is delivered twice", "a newcomer got", ((Reply, "settle", _settle_twice),)),
     Mutation(
         "a turn begins before the one before it ends",
         "two holders",
@@ -249,12 +251,12 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a contender misses that the connection was lost",
-        "contenders are left",
+        "a newcomer got",
         ((QueuedContender, "connection_changed", _no_catching_up),),
     ),
     Mutation(
         "a torn caller leaves its contender in line",
-        "was not left",
+        "are left",
         ((Attempt, "give_up", lambda _: None),),
     ),
     Mutation(
