@@ -182,6 +182,10 @@ class Session(SessionRequests):
                     # This process stood still: its contacts from before are too old, and those
                     # since are too new to count. A new connection counts at once.
                     self._client.drop()
+            elif error is None:
+                # A late renewal of ours has moved the session to another server (ZOOKEEPER-710). A
+                # follower then refuses transactions, and closes the connection for no other reason.
+                self._client.drop()
             then(acknowledged)
 
         # Ahead of a burst of ours, so that a busy link does not look like a dead one.

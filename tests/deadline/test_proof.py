@@ -103,8 +103,13 @@ def test_the_first_renewal_of_a_session_is_a_write(quiet: Session, requests: lis
 def test_a_write_that_the_leader_refuses_to_the_session_proves_nothing(
     quiet: Session, monkeypatch: pytest.MonkeyPatch, outcome: Any, proven: bool
 ) -> None:
-    """ZooKeeper answers a transaction of an ending session with an error among its outcomes."""
+    """ZooKeeper answers a transaction of an ending session with an error among its outcomes.
+
+    A follower also answers one of a session that has moved so, and keeps the connection: a new one
+    takes the session back.
+    """
     submit = Client.submit
+    connection = quiet.connection
 
     def answer(client: Client, call: tuple[Any, Any], **how: Any) -> None:
         request, reply = call
@@ -116,6 +121,8 @@ def test_a_write_that_the_leader_refuses_to_the_session_proves_nothing(
     monkeypatch.setattr(Client, "submit", answer)
     assert prove(quiet) is proven
     assert quiet.deadline.running is proven
+    if not proven:
+        eventually(lambda: quiet.connected and quiet.connection > connection + 1)
 
 
 # --- Hold.verify ---------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def _one(seed: int):  # type: ignore[no-untyped-def]
 
     try:
         return run(seed)
-    except Exception as error:
+    except BaseException as error:
         raise RuntimeError(f"seed {seed}") from error
 
 

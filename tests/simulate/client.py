@@ -1,8 +1,8 @@
 """A process's connection to the ensemble, in the place of `distlock.engine.zookeeper`.
 
 It keeps the rules of `Connection` there: the pauses between two tries, which session a server is
-asked for, what is done with what was asked on a lost connection, and when a ping is due. The steps
-of its thread are a generator. A request is a tuple: its kind, and its arguments.
+asked for, what is done with what was asked on a lost connection, and when a ping is due. A request
+is a tuple: its kind, and its arguments.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from distlock.engine.zookeeper.connection import Connection as Real
 from .links import DELAY, END, Connection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
 
     from distlock.conf import Configuration
     from distlock.engine.reply import Reply
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from .process import Process
     from .server import Server
     from .world import Thread
-
-    Waits = Generator[float | None, None, Any]
 
 #: How often the wire is found busy, so that the connection thread sends a caller's request.
 BUSY = 0.05
@@ -49,6 +47,9 @@ class Requests:
 
     def writing(self, path: str, data: bytes, version: int) -> Any:
         return "write", path, data, version
+
+    def creation(self, path: str) -> Any:
+        return self.node(path)
 
     def presence(self, path: str) -> Any:
         return "check", path
@@ -129,7 +130,7 @@ class Client(Requests):
     # --- from any thread -------------------------------------------------------------------------
 
     def connect(self) -> None:
-        self._thread = self._process.spawn("connection", self._run())
+        self._thread = self._process.spawn("connection", self._run)
 
     def submit(self, *calls: tuple[Any, Reply], first: bool = False) -> None:
         if (
@@ -184,7 +185,7 @@ class Client(Requests):
 
     # --- connecting ------------------------------------------------------------------------------
 
-    def _run(self) -> Waits:
+    def _run(self) -> None:
         pause = 0.05
         while not self.stopped:
             self._fail(ConnectionLoss())
@@ -194,10 +195,10 @@ class Client(Requests):
                 if self.stopped:
                     break  # type: ignore[unreachable]  # meanwhile
                 try:
-                    if (yield from self._open(server)):
-                        yield from self._greet()
+                    if self._open(server):
+                        self._greet()
                         pause = 0.05
-                        yield from self._serve()
+                        self._serve()
                 except ConnectionDropped as error:
                     self._lose(str(error))
                 except SessionExpiredError:
@@ -207,22 +208,26 @@ class Client(Requests):
                         self._link.close(0)
                         self._link = None
                     self._inbox.clear()
-            yield from self._sleep(pause * self._process.random.uniform(0.7, 1.3))
+            self._sleep(pause * self._process.random.uniform(0.7, 1.3))
             pause = min(pause * 2, self._conf.session_timeout / 20, 0.75)
 
-    def _sleep(self, seconds: float) -> Waits:
+    def _pause(self, seconds: float) -> None:
+        if self._thread is not None:
+            self._thread.wait(seconds)
+
+    def _sleep(self, seconds: float) -> None:
         """Wait, whoever wakes us; until a message has come, if a connection is open."""
         until = self._process.clock() + seconds
         while (rest := until - self._process.clock()) > 0 and not self._inbox and not self.stopped:
-            yield rest
+            self._pause(rest)
 
-    def _open(self, server: Server) -> Waits:
+    def _open(self, server: Server) -> bool:
         self._inbox.clear()
         process = self._process
         if not process.links.works(process, server):
-            yield from self._sleep(self._per_server)
+            self._sleep(self._per_server)
             return False
-        yield from self._sleep(2 * DELAY)
+        self._sleep(2 * DELAY)
         if server.dead:
             return False
         link = self._link = Connection(process.links, (process, server))
@@ -230,31 +235,31 @@ class Client(Requests):
         server.now(link, server.accept, link)
         return True
 
-    def _demand(self, *message: Any) -> Waits:
+    def _demand(self, *message: Any) -> Any:
         """Send something while connecting, and return the answer, None without one in time."""
         if self._link is not None:
             self._link.send(0, message)
         timeout = self._conf.session_timeout / len(self._process.servers)
-        yield from self._sleep(min(timeout, self._per_server))
+        self._sleep(min(timeout, self._per_server))
         answer = self._inbox.popleft() if self._inbox else None
         if answer is END:
             raise ConnectionDropped("The server has closed the connection.")
         return answer
 
-    def _greet(self) -> Waits:
+    def _greet(self) -> None:
         """Begin a session, or go on with ours: `Connection._invoke`."""
         process = self._process
         asked_at = process.clock()
         overdue = asked_at - self._lost_at > self.negotiated_timeout > 0
         seen = 0 if overdue else self._seen
-        answer = yield from self._demand(seen, self._conf.session_timeout, self.session_id)
+        answer = self._demand(seen, self._conf.session_timeout, self.session_id)
         if answer is None:
             if overdue:
                 raise SessionExpiredError
             raise ConnectionDropped("The server does not answer.")
         _, session, granted = answer
         if overdue and granted > 0:
-            ping = yield from self._demand(-1, ("ping",))
+            ping = self._demand(-1, ("ping",))
             if ping is None or ping[2] < self._seen:
                 self._link.send(0, (-2, ("close",))) if self._link else None
                 raise SessionExpiredError
@@ -307,7 +312,7 @@ class Client(Requests):
 
     # --- serving ---------------------------------------------------------------------------------
 
-    def _serve(self) -> Waits:
+    def _serve(self) -> None:
         interval = self.negotiated_timeout / self.pings
         self._asked_at = None
         self._ping_at = self._process.clock() + interval
@@ -317,7 +322,7 @@ class Client(Requests):
             while self._queue:
                 self._send(*self._queue.popleft())
             if not (self._inbox or self.steps):
-                yield min(max(self._ping_at - self._process.clock(), 0.0), interval)
+                self._pause(min(max(self._ping_at - self._process.clock(), 0.0), interval))
             if self.steps:
                 take_all(self.steps)
             while self._inbox:

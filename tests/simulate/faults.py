@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from .callers import Torn
 from .server import TICK
 
 if TYPE_CHECKING:
@@ -256,14 +255,9 @@ class Faults:
         return lambda: _ignore(self.stage.add_process())
 
     def _tear(self, fault: Fault, process: Process) -> None:
-        callers = [
-            one
-            for one in self.stage.callers
-            if one.process is process and one.waits and one.thread is not self.world.thread
-        ]
+        callers = [one for one in self.stage.judge.callers if one.process is process and one.calls]
         if callers:
-            caller = callers[fault.who % len(callers)]
-            caller.thread.throw(Torn(), lambda: caller.waits)
+            callers[fault.who % len(callers)].tear()
 
     def _clock(self, fault: Fault, process: Process) -> None:
         process.wall += (fault.more - 0.5) * 1000
@@ -336,7 +330,7 @@ class Faults:
             yield
         self._armed.append(Fault("cut_from_running", 0.0, "answer to create", 0, 6 * TICK, chain=9))
         self._hit[9] = visitor
-        visitor.now("main", self.stage.add_caller, visitor, self.world.time + 0.1)
+        self.stage.add_callers(visitor, 1, self.world.time + 0.1, pace=0.0)
         for _ in range(300):
             if visitor.client.server_host is leader:
                 break
@@ -430,9 +424,9 @@ class Faults:
     def _operate(self, fault: Fault, most: int | None) -> None:
         leader = next((one for one in self.stage.servers if one.role == "leading"), None)
         line = self.stage.lines[fault.who % len(self.stage.lines)]
-        if leader is None or not leader.serving or line.limit:
+        if leader is None or not leader.serving or not line.where:
             return
-        path = f"/d/{line.name}"
+        path = f"/d/{line.where}"
         names = sorted(leader.tree.children.get(path, ()), key=lambda name: name[-10:])[:most]
         paths = [f"{path}/{name}" for name in names]
         self.stage.judge.broken.update(paths)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from distlock.contenders.batch import BatchMember
-from distlock.contenders.semaphore import SemaphoreContender
+from distlock import signals
+from distlock.keys.znodes import READ
 
 from .world import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterator
 
-    from .callers import Line
+    from .callers import Caller, Line
     from .process import Process
     from .world import World
 
@@ -24,160 +25,179 @@ EARLIER = 0.5
 YOUNG = 2
 
 
-class Wait:
-    """One contender of one caller."""
+class Claim:
+    """A hold, as the one who has it sees it."""
 
-    def __init__(self, process: Process, line: Line, kind: str, contender: Any) -> None:
-        self.process = process
+    def __init__(self, caller: Caller, line: Line, hold: Any) -> None:
+        self.caller = caller
+        self.process: Process = caller.process
         self.line = line
-        self.kind = kind
-        self.contender = contender
-        self.began = process.world.time
-        self.connected = process.session.connected
-        self.told = False
+        self.hold = hold
+        #: Several holds of one owner are no harm.
+        self.owner = getattr(hold, "owner", caller)
+        self.since = self.process.world.time
+        self.reads = READ in hold.path
 
     def __str__(self) -> str:
-        node = self.contender.node
-        name = "" if node is None else node.name[-10:]
-        return f"{self.process}'s {self.kind} on {self.line.name} {name}".strip()
+        return f"{self.caller}'s {self.hold.path}"
 
     @property
-    def weight(self) -> float:
-        """How much of the line it takes: all of it as a rule."""
-        if self.kind == "reader":
-            return 1 / 1000
-        return self.contender.wanted / self.line.limit if self.line.limit else 1.0
-
-    @property
-    def believes(self) -> bool:
-        """Whether its process runs, and would find by its own check that it holds the lock.
-
-        It is `Grant.lost` without noting the loss.
-        """
-        contender = self.contender
-        if not contender.granted or contender.left or not self.process.runs:
+    def believed(self) -> bool:
+        """Whether its process runs, and finds by its own clock that it holds the lock."""
+        if not self.process.runs:
             return False
         world, here = self.process.world, self.process.world.here
         world.here = self.process
         try:
-            return all(map(self._certain, _grants(contender)))
+            return not (self.hold.lost or self.hold.released)
         finally:
             world.here = here
 
-    def _certain(self, grant: Any) -> bool:
-        if grant._lost or grant.left:
-            return not grant._lost
-        session, node = grant.session, grant.node
-        alive: bool = session.deadline.unbroken(grant.epoch)
-        return alive and node is not None and node.session_id == session.id
-
-
-def _grants(contender: Any) -> list[Any]:
-    if isinstance(contender, SemaphoreContender):
-        return contender.permits
-    if isinstance(contender, BatchMember):
-        return [contender, contender.batch_node] if contender._lost else [contender.batch_node]
-    return [contender]
-
 
 class Judge:
-    """Looks at all waits and holds."""
+    """Looks at all calls and holds."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         #: Whether nothing was broken so far.
         self.faultless = True
         self.grants = 0
-        self._waits: dict[Wait, None] = {}
+        self.callers: list[Caller] = []
+        self._claims: list[Claim] = []
         #: By the line: the greatest token of one who had it alone, and of anybody.
         self._tokens: dict[str, tuple[Any, Any]] = {}
         #: The paths of nodes that an operator has removed.
         self.broken: set[str] = set()
+        #: When the leader's clock was set last.
+        self.clock_set_at = 0.0
 
-    def add(self, wait: Wait) -> None:
-        self._waits[wait] = None
+    @contextmanager
+    def hears(self) -> Iterator[None]:
+        """Hear of all that is acquired and released."""
+        heard = {signals.lock_acquired: self._acquired, signals.lock_released: self._released}
+        try:
+            for signal, receiver in heard.items():
+                signal.connect(receiver)
+            yield
+        finally:
+            for signal, receiver in heard.items():
+                signal.disconnect(receiver)
 
-    def remove(self, wait: Wait) -> None:
-        """Take note that a caller has left; nobody may give it the lock any more."""
-        self._waits.pop(wait, None)
-        if not wait.contender.left:
-            raise Violation(f"{wait} was not left")
+    def _acquired(self, *, hold: Any, **_: Any) -> None:
+        from .callers import CALLER  # noqa: PLC0415
+
+        caller = CALLER.get()
+        line = next(line for line in caller.lines if line.name == hold.key.rpartition(":")[2])
+        claim = Claim(caller, line, hold)
+        self._claims.append(claim)
+        self.grants += 1
+        self.world.say(claim, "is granted")
+        if claim.believed and not self._excused(claim):
+            self._check_token(claim)
+            if self.faultless:
+                self._check_order(claim)
+        caller.wants = None
+        self.look(line)
+        self.world.happened("grant", claim.process)
+        number = hold.path[-10:]
+        if number.isdigit() and int(number) <= YOUNG:
+            self.world.happened("grant in a young line", claim.process)
+
+    def _released(self, *, hold: Any, **_: Any) -> None:
+        self.give_up(hold)
+        self.look()
+
+    def give_up(self, hold: Any) -> None:
+        """Take note that nobody relies on a hold any more."""
+        lease = hold.path, getattr(hold, "owner", None)  # which any process of its owner releases
+        self._claims = [
+            one
+            for one in self._claims
+            if one.hold is not hold and (one.hold.path, one.owner) != lease
+        ]
+
+    def hold_of(self, caller: Caller) -> Any:
+        """Return one of its holds."""
+        return next(claim.hold for claim in self._claims if claim.caller is caller)
+
+    def end_of_call(self, caller: Caller) -> None:
+        """Take note that a caller holds nothing any more."""
+        mine = [claim for claim in self._claims if claim.caller is caller]
+        self._claims = [claim for claim in self._claims if claim.caller is not caller]
+        for claim in mine:
+            if claim.owner is caller and claim.believed:
+                raise Violation(f"{claim} was not left")
 
     def forget(self, process: Process) -> None:
         """Take note that a process has died."""
-        for wait in [one for one in self._waits if one.process is process]:
-            del self._waits[wait]
-
-    def settled(self, wait: Wait) -> None:
-        """Look at one who was told something."""
-        if wait.contender.granted and not wait.told:
-            wait.told = True
-            self.grants += 1
-            self.world.say(wait, "is granted")
-            if wait.contender.left:
-                raise Violation(f"{wait} is granted though it has left")
-            if wait.believes and not self._excused(wait):
-                self._check_token(wait)
-                if self.faultless:
-                    self._check_order(wait)
-            self.look(wait.line)
-            self.world.happened("grant", wait.process)
-            if int(wait.contender.node.name[-10:]) <= YOUNG:
-                self.world.happened("grant in a young line", wait.process)
+        self._claims = [one for one in self._claims if one.process is not process]
 
     def look(self, line: Line | None = None) -> None:
         """Look whether too many believe that they hold a lock."""
-        for one in [line] if line is not None else {wait.line: None for wait in self._waits}:
-            holders = [
-                wait
-                for wait in self._waits
-                if wait.line is one and wait.believes and not self._excused(wait)
-            ]
-            if len(holders) > 1 and sum(wait.weight for wait in holders) > 1.0001:
+        for one in [line] if line is not None else {claim.line: None for claim in self._claims}:
+            of_owners: dict[Any, float] = {}
+            claims = [c for c in self._claims if c.line is one]
+            if len(claims) < 2:
+                continue
+            holders = [c for c in claims if c.believed and not self._excused(c)]
+            for claim in holders:
+                weight = 1 / 1000 if claim.reads else 1 / (claim.line.limit or 1)
+                of_owners[claim.owner] = min(of_owners.get(claim.owner, 0.0) + weight, 1.0)
+            if sum(of_owners.values()) > 1.0001 and not self._fooled(holders):
                 raise Violation(f"two holders: {' and '.join(map(str, holders))}")
 
-    def holder(self) -> Wait | None:
-        """Return somebody who holds a lock."""
-        return next((wait for wait in self._waits if wait.believes), None)
+    def _fooled(self, holders: list[Claim]) -> bool:
+        """Whether one has taken a lease that it first saw after the leader's clock was set."""
+        at = self.clock_set_at
+        return (
+            any(
+                hasattr(one.hold, "owner") and not (one.process.looked_at or at) < at < one.since
+                for one in holders
+            )
+            and at > 0
+        )
 
-    def _excused(self, wait: Wait, paths: Container[str] | None = None) -> bool:
+    def holder(self) -> Claim | None:
+        """Return somebody who holds a lock."""
+        return next((claim for claim in self._claims if claim.believed), None)
+
+    def _excused(self, claim: Claim, paths: Container[str] | None = None) -> bool:
         """Whether an operator has removed its node, which it learns by its next heartbeat.
 
         :param paths: what the operator has removed; by default all that were
         """
-        path = wait.contender.path
-        return any(
-            grant.node is not None
-            and f"{path}/{grant.node.name}" in (self.broken if paths is None else paths)
-            for grant in _grants(wait.contender)
-        )
+        return claim.hold.path in (self.broken if paths is None else paths)
 
     def notices(self, paths: list[str]) -> None:
         """Look whether the holder of a removed node knows by now that it has lost the lock."""
-        for wait in self._waits:
-            if wait.believes and self._excused(wait, paths):
-                raise Violation(f"{wait} does not know that it was broken")
+        for claim in self._claims:
+            if self._excused(claim, paths) and claim.believed:
+                raise Violation(f"{claim} does not know that it was broken")
 
-    def _check_token(self, wait: Wait) -> None:
-        if wait.line.limit:
-            return
-        alone = wait.kind != "reader"
-        token = wait.contender.node.token, getattr(wait.contender, "turn", 0)
-        of_one, of_any = self._tokens.get(wait.line.name, ((0, 0), (0, 0)))
-        if token <= (of_any if alone else of_one):
-            raise Violation(f"{wait} has token {token} after {of_any}")
-        self._tokens[wait.line.name] = token if alone else of_one, max(token, of_any)
+    def _check_token(self, claim: Claim) -> None:
+        hold, name = claim.hold, claim.line.name
+        if claim.line.limit or any(c.owner is claim.owner for c in self._claims if c is not claim):
+            return  # a writer's read lock has its token
+        token = hold.token, hold.turn
+        of_one, of_any = self._tokens.get(name, ((0, 0), (0, 0)))
+        if token <= (of_one if claim.reads else of_any):
+            raise Violation(f"{claim} has token {token} after {of_any}")
+        self._tokens[name] = of_one if claim.reads else token, max(token, of_any)
 
-    def _check_order(self, wait: Wait) -> None:
-        for other in self._waits:
+    def _check_order(self, claim: Claim) -> None:
+        mine = claim.caller.wants
+        for other in self.callers:
+            theirs = other.wants
             if (
-                other.line is wait.line
-                and other.kind == wait.kind == "mutex"
-                and not (other.contender.granted or other.contender.left)
-                and other.began < wait.began - EARLIER
+                mine is not None
+                and theirs is not None
+                and theirs[:2] == mine[:2]
+                and mine[1] == "mutex"
+                and theirs[2] < mine[2] - EARLIER
                 and other.connected
+                and other.process.runs
             ):
-                raise Violation(f"{wait} overtook {other}")
+                raise Violation(f"{claim} overtook {other}")
 
     def check_rest(self, process: Process) -> None:
         """Look for watches that nobody needs in a process that waits for nothing."""
@@ -190,13 +210,14 @@ class Judge:
 
     def check_end(self, processes: list[Process], servers: list[Any]) -> None:
         """Look for what is left when nobody wants anything any more."""
-        if self._waits:
-            raise Violation(f"{next(iter(self._waits))} never ended")
+        for caller in self.callers:
+            if not (caller.over or caller.process.dead):
+                raise Violation(f"{caller} never ended")
         leader = next((one for one in servers if one.role == "leading" and one.serving), None)
         if leader is None:
             raise Violation("the servers found no leader")
-        left = [path for path in leader.tree.nodes if path != "/"]
-        if left:
+        left = [path for path in leader.tree.nodes if path != "/" and "/@leases" not in path]
+        if left and left != ["/d"]:
             raise Violation(f"nodes are left: {left}")
         for server in servers:
             if server.tree.watches:

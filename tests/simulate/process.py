@@ -2,63 +2,96 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import logging
-import random
-from contextlib import contextmanager
+import sys
+import threading
+import time
+import uuid
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
+from greenlet import GreenletExit
+
+import distlock.conf
+from distlock import process as distlocks_process
 from distlock.conf import Configuration
-from distlock.contenders import contender, grant, waiting
-from distlock.engine import deadline
+from distlock.contenders import waiting
+from distlock.engine import calls, deadline, timer
 from distlock.engine.guard import guarded
-from distlock.engine.zookeeper import connection
 from distlock.keys import znodes
-from distlock.session import guaranteed_delete, requests, session, watches
+from distlock.lease import hold as lease_hold
+from distlock.locks import held_permits
+from distlock.session import engines, lease_clock, registry
 from tests.kit.fake_session import InOrder
 
 from .client import Client
 from .world import Host, Thread, Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from random import Random
+    from collections.abc import Callable, Coroutine, Iterable, Iterator
 
     from .links import Links
     from .server import Server
-    from .world import Steps, World
+    from .world import World
 
 NAMESPACE: Final = "/d"
+#: How often a thread that is woken goes on before the one that wakes it.
+AT_ONCE: Final = 0.1
+#: Where it matters in which order a set is gone through.
+_ORDERED: Final = (
+    "distlock.session",
+    "distlock.contenders",
+    "distlock.engine.deadline",
+    "distlock.locks.leader",
+)
 
 
 class Process(Host):
-    """A process: its session, and the threads that use it."""
+    """A process: its session, and the threads that use it.
+
+    :param beside: one on the same machine, which has the same clock
+    """
 
     def __init__(
-        self, name: str, random: Random, *, links: Links, servers: list[Server], conf: Configuration
+        self,
+        name: str,
+        random: Random,
+        *,
+        links: Links,
+        servers: list[Server],
+        conf: Configuration,
+        beside: Process | None = None,
     ) -> None:
         # NTP slews a clock by half a thousandth, so two differ by one at most.
         super().__init__(links.world, name, random, random.uniform(0.9995, 1.0005))
+        self.machine = name
+        if beside is not None:
+            self.rate, self._began, self.machine = beside.rate, beside._began, beside.machine
         self.links = links
         self.servers = servers
-        self.conf = conf
+        #: All processes share the modules of distlock: each has an alias of its own there.
+        self.conf = replace(conf, alias=name)
         #: How far its wall clock is off, which somebody may set.
         self.wall = 0.0
         self.threads: list[Thread] = []
+        #: When it has first looked at a lease, by the true time.
+        self.looked_at: float | None = None
         self.session: Any = None
-        self.now("main", self._begin)
+        self.now("main", self.begin)
 
-    def _begin(self) -> None:
-        made = self.session = session.Session(self.conf)
-        # In the order of their coming: that of a set is not the same in each run.
-        made.contenders = InOrder()  # type: ignore[assignment]
-        made.heartbeat._beneficiaries = InOrder()  # type: ignore[assignment]
-        made._in_flight = InOrder()  # type: ignore[assignment]
+    def begin(self) -> None:
+        """Begin a session."""
+        self.session = registry.session_for(self.name)
 
-    def spawn(self, name: str, steps: Steps) -> Thread:
+    def spawn(self, name: str, run: Callable[[], Any]) -> Thread:
         """Start a thread."""
-        thread = Thread(self, name, steps)
+        thread = Thread(self, name, run)
         self.threads.append(thread)
         return thread
 
@@ -77,26 +110,87 @@ class Process(Host):
         return client
 
 
-class _Bell:
-    """Wakes the thread that waits for it."""
+class Loop(asyncio.BaseEventLoop):
+    """The event loop of the thread that runs now."""
 
-    def __init__(self) -> None:
-        self.rung = False
-        self.thread: Thread | None = None
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._own: Thread = world.thread
+        super().__init__()
+        self._selector = self
 
-    def ring(self) -> None:
-        self.rung = True
-        if self.thread is not None:
-            self.thread.wake()
+    def run(self, steps: list[Coroutine[Any, Any, Any]]) -> None:
+        """Run a task for each to its end."""
+        self.set_exception_handler(lambda *_: None)
+        tasks = [self.create_task(one) for one in steps]
+        try:
+            self.run_until_complete(asyncio.gather(*tasks))
+        except BaseException:
+            self._world.over = True
+            while left := [one for one in tasks if not one.done()]:
+                for one in left:
+                    one.cancel()
+                with suppress(GreenletExit):
+                    self.run_until_complete(asyncio.wait(left))
+            raise
+        finally:
+            self.close()
+
+    def time(self) -> float:
+        return self._own.host.clock()
+
+    def select(self, timeout: float | None) -> list[Any]:
+        if timeout != 0:
+            self._own.wait(timeout)
+        return []
+
+    def _process_events(self, _: list[Any]) -> None:
+        """There are no files."""
+
+    def _write_to_self(self) -> None:
+        self._own.wake()
 
 
-def _beating(heartbeat: Any, world: World) -> Steps:
-    """Drive a heartbeat's waits."""
-    for bell, seconds in heartbeat._beats():
-        if not bell.rung:
-            bell.thread = world.thread
-            yield seconds
-        bell.rung, bell.thread = False, None
+def to_the_end(steps: Coroutine[Any, Any, Any]) -> None:
+    """Run code that waits for nothing but what its thread waits for."""
+    with suppress(StopIteration):
+        steps.send(None)
+
+
+class _Latch:
+    """What a thread waits for until another one opens it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._opened = False
+        self._waiting: Thread | None = None
+
+    def open(self) -> None:
+        self._opened = True
+        if self._waiting is not None:
+            self._waiting.wake()
+
+    def wait(self, seconds: float | None = None) -> None:
+        if not self._opened:
+            self._waiting = self._world.thread
+            self._world.thread.wait(seconds)
+            self._waiting = None
+
+
+class _Bell(_Latch):
+    """One that closes behind who waits."""
+
+    ring = _Latch.open
+
+    def wait(self, seconds: float | None = None) -> None:
+        super().wait(seconds)
+        self._opened = False
+
+
+class _NeverOurs:
+    """In place of what knows of a thread whether it is distlock's."""
+
+    ours = property(lambda _: False, lambda *_: None)
 
 
 @contextmanager
@@ -107,38 +201,101 @@ def simulated(world: World, random: Random) -> Iterator[None]:
         seconds: float = world.here.clock()
         return seconds
 
-    def start(heartbeat: Any) -> None:
-        if heartbeat._thread is None:
-            heartbeat._thread = world.here.spawn("heartbeat", _beating(heartbeat, world))
-
     def call_later(seconds: float, method: Callable[[], None]) -> None:
         world.here.after(seconds, "timer", guarded, method)
 
     def identity() -> int:
         return id(world.thread)
 
-    time = SimpleNamespace(monotonic=now, time=lambda: now() + world.here.wall)
-    replaced: list[tuple[Any, str, Any]] = [
-        *[(one, "now", now) for one in (deadline, grant, session, requests, connection)],
-        *[
-            (one, "time", time)
-            for one in (contender, grant, waiting, session, guaranteed_delete, connection)
-        ],
-        *[(one, "call_later", call_later) for one in (contender, grant, guaranteed_delete)],
-        (session, "client_of", lambda conf, changed: Client(world.here, conf, changed)),
-        (session, "get_ident", identity),
-        (watches, "threading", SimpleNamespace(get_ident=identity)),
-        (watches, "set", InOrder),
+    def this_thread() -> Any:
+        return world.thread
+
+    def run(call: Any) -> Any:
+        thread = world.thread
+
+        def wake() -> None:
+            at_once = world.thread is not thread and thread.host.random.random() < AT_ONCE
+            (thread.wake_at_once if at_once else thread.wake)()
+
+        try:
+            return thread.drive(call.steps(wake))
+        except BaseException:
+            call._undo()
+            raise
+
+    in_place = {
+        time: _like(time, monotonic=now, time=lambda: now() + world.here.wall),
+        threading: _like(threading, get_ident=identity, current_thread=this_thread),
+        sys.modules["random"]: random,
+        threading.get_ident: identity,
+        threading.current_thread: this_thread,
+        deadline.now: now,
+        deadline.Bell: lambda: _Bell(world),
+        timer.call_later: call_later,
+        calls.Latch: lambda: _Latch(world),
+        calls.start_thread: lambda thread: world.here.spawn(thread.name, thread.run),
+        calls.this_thread: _NeverOurs(),
+        uuid.uuid4: lambda: uuid.UUID(int=random.getrandbits(128)),
+        engines.client_of: lambda conf, changed: Client(world.here, conf, changed),
+        lease_clock.this_machine: lambda: world.here.machine,
+        distlock.conf.configuration: lambda _="default": world.here.conf,
+    }
+    replaced = [
+        *_everywhere(in_place),
+        (calls.Call, "run", run),
         (waiting, "ANSWER_SECONDS", 0.4),  # the tests have more
-        (deadline, "Bell", _Bell),
-        (deadline.Heartbeat, "_start", start),
         (znodes, "_random", random),
+        (distlocks_process, "at_end_of_child", lambda *_, **__: None),
     ]
+    hooks = sys.get_asyncgen_hooks()
+    gc.disable()  # or weak references would end at another time in each run
+    try:
+        with _quiet(), replacing(replaced):
+            try:
+                yield
+            finally:
+                _forget(world)
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
+        gc.enable()
+
+
+def _like(module: Any, **others: Any) -> Any:
+    return SimpleNamespace(**{**vars(module), **others})
+
+
+def _everywhere(in_place: dict[Any, Any]) -> Iterator[tuple[Any, str, Any]]:
+    """Find what distlock's modules have imported, and let their sets be in the order of coming."""
+    by_id = {id(one): other for one, other in in_place.items()}
+    for name, module in list(sys.modules.items()):
+        if name == "distlock" or name.startswith("distlock."):
+            for imported, value in list(vars(module).items()):
+                if id(value) in by_id:
+                    yield module, imported, by_id[id(value)]
+            if name.startswith(_ORDERED):
+                yield module, "set", InOrder
+
+
+def _forget(world: World) -> None:
+    """End all threads, and forget what distlock's modules have kept."""
+    world.over = True
+    for one in world.hosts:
+        one.die()
+    for one in world.hosts:
+        for thread in getattr(one, "threads", ()):
+            thread.end()
+    registry._sessions.clear()
+    lease_hold._forget_all()
+    lease_hold._blocks.clear()
+    held_permits.clear()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
     logger = logging.getLogger("distlock")
     with patch.multiple(logger, handlers=[_Bugs()], propagate=False, level=logging.ERROR):
         logger.manager._clear_cache()  # type: ignore[attr-defined]
-        with replacing(replaced):
-            yield
+        yield
     logger.manager._clear_cache()  # type: ignore[attr-defined]
 
 
@@ -180,4 +337,4 @@ def configuration(servers: int, timeout: float, *, strict: bool) -> Configuratio
 
 def stream(root: Random) -> Random:
     """Return a source of random numbers of its own, which depends on nothing but the seed."""
-    return random.Random(root.getrandbits(64))  # noqa: S311 - it repeats itself
+    return Random(root.getrandbits(64))  # noqa: S311 - it repeats itself

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from . import faults as f
 from .callers import LINES, Caller
 from .judge import Judge
 from .links import Links
-from .process import Process, configuration, simulated, stream
+from .process import Loop, Process, configuration, simulated, stream, to_the_end
 from .server import REAP, TICK, Server
 from .world import Violation, World
-
-if TYPE_CHECKING:
-    from .world import Steps
 
 #: Until when faults happen and callers come, in seconds.
 WORKING = 20.0
@@ -57,7 +55,6 @@ class Stage:
         for server in self.servers:
             server.ensemble = self.servers
         self.processes: list[Process] = []
-        self.callers: list[Caller] = []
         self._names = count(1)
 
     @property
@@ -68,34 +65,45 @@ class Stage:
 
     def add_process(self, *, callers: int | None = None) -> Process:
         """Start a process with callers."""
-        name = f"process{next(self._names)}"
+        living = [one for one in self.processes if not one.dead]
         process = Process(
-            name,
+            f"process{next(self._names)}",
             stream(self._streams),
             links=self.links,
             servers=self.servers,
             conf=self.conf,
+            beside=self.random.choice((None, *living)),
         )
         self.processes.append(process)
-        for _ in range(self.crowd if callers is None else callers):
-            process.now("main", self.add_caller, process, WORKING)
+        task = self.random.random() < 0.3
+        if count := self.crowd if callers is None else callers:
+            self.add_callers(process, count, WORKING, task=task)
         return process
 
-    def add_caller(self, process: Process, until: float, *, longest: float | None = None) -> Caller:
-        """Start a thread that takes locks until then."""
-        caller = Caller(
-            process,
-            len(self.callers),
-            self.judge,
-            self.lines,
-            stream(self._streams),
-            until=until,
-            pace=self.pace if longest is None else 0.0,
-            longest=2 * self.timeout if longest is None else longest,
-            haste=self.haste,
-        )
-        self.callers.append(caller)
-        return caller
+    def add_callers(
+        self, process: Process, number: int, until: float, *, task: bool = False, **how: float
+    ) -> list[Caller]:
+        """Start threads that take locks until then, or tasks of one event loop."""
+        settings = {"pace": self.pace, "longest": 2 * self.timeout, "haste": self.haste} | how
+        callers = [
+            Caller(
+                process,
+                f"caller{len(self.judge.callers) + one}",
+                self.judge,
+                self.lines,
+                stream(self._streams),
+                until=until,
+                task=task,
+                **settings,
+            )
+            for one in range(number)
+        ]
+        self.judge.callers += callers
+        if task:
+            process.spawn("loop", lambda: Loop(self.world).run([one.run() for one in callers]))
+        for one in () if task else callers:
+            process.spawn(str(one), partial(to_the_end, one.run()))
+        return callers
 
 
 def run(seed: int, only: list[f.Fault] | None = None, trace: list[str] | None = None) -> Result:
@@ -108,11 +116,11 @@ def run(seed: int, only: list[f.Fault] | None = None, trace: list[str] | None = 
     faults = drawn if only is None else only
     world, judge = stage.world, stage.judge
     violation = ""
-    with simulated(world, stage.names):
-        for _ in range(stage.random.choice((2, 2, 3))):
-            stage.add_process()
-        f.Faults(stage, faults, WORKING)
+    with simulated(world, stage.names), judge.hears():
         try:
+            for _ in range(stage.random.choice((2, 2, 3))):
+                stage.add_process()
+            f.Faults(stage, faults, WORKING)
             _play(stage)
         except Violation as found:
             violation = str(found)
@@ -123,14 +131,15 @@ def run(seed: int, only: list[f.Fault] | None = None, trace: list[str] | None = 
 def _play(stage: Stage) -> None:
     world, judge = stage.world, stage.judge
     world.run(WORKING)
-    while any(not (one.thread.over or one.process.dead) for one in stage.callers):
+    while any(not (one.over or one.process.dead) for one in judge.callers):
         world.run(world.time + 1.0)
         if world.time > WORKING + PATIENCE:
             break
     newcomer = stage.add_process(callers=0)
     got: list[bool] = []
     world.run(world.time + 0.01)
-    newcomer.now("main", _come, stage, newcomer, got)
+    (caller,) = stage.add_callers(newcomer, 1, 0.0, longest=0.0, pace=0.0)
+    newcomer.spawn("newcomer", partial(to_the_end, _take_all(stage, caller, got)))
     world.run(world.time + 2 * stage.bound)
     if len(got) < len(stage.lines) or not all(got):
         raise Violation(f"a newcomer got {got}")
@@ -138,17 +147,11 @@ def _play(stage: Stage) -> None:
     judge.check_end(stage.processes, stage.servers)
 
 
-def _come(stage: Stage, newcomer: Process, got: list[bool]) -> None:
+async def _take_all(stage: Stage, caller: Caller, got: list[bool]) -> None:
     """Take each lock once."""
-    caller = stage.add_caller(newcomer, 0.0, longest=0.0)
-
-    def take_all() -> Steps:
-        caller.thread = stage.world.thread
-        for line in stage.lines:
-            has = yield from caller.call(line, stage.bound)
-            got.append(has)
-
-    newcomer.spawn("newcomer", take_all())
+    await caller.run()
+    for line in stage.lines:
+        got += [await caller.call(line, stage.bound, line.kinds[0])]
 
 
 def shrink(result: Result) -> Result:

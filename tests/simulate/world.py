@@ -7,10 +7,14 @@ threads, or it may die.
 
 from __future__ import annotations
 
+from asyncio import _get_running_loop, _set_running_loop
 from collections import deque
+from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any
+
+from greenlet import GreenletExit, getcurrent, greenlet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable
@@ -36,10 +40,13 @@ class World:
 
     def __init__(self, random: Random, trace: list[str] | None = None) -> None:
         self.time = 0.0
+        #: Whether nothing happens any more.
+        self.over = False
         self.random = random
         self.trace = trace
         #: The host, and the thread, that runs now.
         self.here: Any = None
+        self.hosts: list[Host] = []
         self.thread: Any = None
         #: Called with each moment that a fault may wait for, and the process that it concerns.
         self.happened: Callable[[str, Any], None] = lambda *_: None
@@ -60,7 +67,7 @@ class World:
 
     def say(self, who: object, *what: object) -> None:
         """Add a line to the trace."""
-        if self.trace is not None:
+        if self.trace is not None and not self.over:
             self.trace.append(f"{self.time:10.6f} {who}: {' '.join(map(str, what))}")
 
 
@@ -72,6 +79,7 @@ class Host:
 
     def __init__(self, world: World, name: str, random: Random, rate: float = 1.0) -> None:
         self.world = world
+        world.hosts.append(self)
         self.name = name
         self.random = random
         self.rate = rate
@@ -154,25 +162,71 @@ class Host:
 
 
 class Thread:
-    """Drives steps on a host: they yield the seconds for which they wait to be woken."""
+    """A thread of a host: a greenlet, which waits until it is woken or its time is up."""
 
-    def __init__(self, host: Host, name: str, steps: Steps) -> None:
+    def __init__(self, host: Host, name: str, run: Callable[[], Any]) -> None:
         self.host = host
         self.name = name
-        self.over = False
-        self._steps = steps
+        #: As that of `threading.Thread`.
+        self.ident = id(self)
+        self._greenlet = greenlet(run)
+        self._runs = False
         self._rung = False
         self._wait = 0
+        #: The event loop that runs in it.
+        self._loop: Any = None
         self._turn()
 
     def __str__(self) -> str:
         return f"{self.host} {self.name}"
+
+    @property
+    def over(self) -> bool:
+        ended: bool = self._greenlet.dead
+        return ended
+
+    def wait(self, seconds: float | None) -> None:
+        """Wait to be woken, None has no end; called in this thread."""
+        if self.host.world.over:
+            raise GreenletExit
+        self._greenlet.parent.switch(seconds)
+
+    def drive(self, steps: Steps) -> Any:
+        """Go through steps in this thread, and return their result."""
+        while True:
+            try:
+                seconds = next(steps)
+            except StopIteration as end:
+                return end.value
+            self.wait(seconds)
 
     def wake(self) -> None:
         """End the wait of now, or the next one."""
         if not self._rung:
             self._rung = True
             self._turn()
+
+    def wake_at_once(self) -> None:
+        """End the wait of now before whoever calls goes on, as after a change of threads."""
+        if self._runs:
+            self.wake()
+        else:
+            self.host.now(self, self._go, self._wait)
+
+    def throw(self, error: BaseException, waits: Callable[[], bool]) -> None:
+        """Let an exception land in its wait, unless that is over by then."""
+
+        def land() -> None:
+            if waits() and not self.over:
+                self._step(error)
+
+        self.host.after(0, self, land)
+
+    def end(self) -> None:
+        """End it, when the world is over."""
+        while not self.over:
+            with suppress(Exception, Violation):
+                self.host._act(self, self._step, (GreenletExit(),))
 
     def _turn(self) -> None:
         random = self.host.random
@@ -181,24 +235,23 @@ class Thread:
 
     def _go(self, wait: int) -> None:
         if wait == self._wait and not self.over:
-            self._step(next)
+            self._step()
 
-    def throw(self, error: BaseException, waits: Callable[[], bool]) -> None:
-        """Let an exception land in its wait, unless that is over by then."""
-
-        def land() -> None:
-            if waits() and not self.over:
-                self._step(lambda steps: steps.throw(error))
-
-        self.host.now(self, land)
-
-    def _step(self, go_on: Callable[[Steps], float | None]) -> None:
+    def _step(self, error: BaseException | None = None) -> None:
         self._wait += 1
         self._rung = False
+        one = self._greenlet
+        one.parent = getcurrent()
+        outer = _get_running_loop()
+        _set_running_loop(self._loop)
+        self._runs = True
         try:
-            seconds = go_on(self._steps)
-        except StopIteration:
-            self.over = True
+            seconds = one.switch() if error is None else one.throw(error)
+        finally:
+            self._runs = False
+            self._loop = _get_running_loop()
+            _set_running_loop(outer)
+        if self.over:
             return
         if self._rung:
             self._turn()
