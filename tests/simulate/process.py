@@ -22,12 +22,12 @@ import distlock.conf
 from distlock import process as distlocks_process
 from distlock.conf import Configuration
 from distlock.contenders import waiting
-from distlock.engine import calls, deadline, timer
+from distlock.engine import calls, deadline, hosts, timer
 from distlock.engine.guard import guarded
 from distlock.keys import znodes
 from distlock.lease import hold as lease_hold
 from distlock.locks import held_permits
-from distlock.session import engines, lease_clock, registry
+from distlock.session import lease_clock, registry
 from tests.kit.fake_session import InOrder
 
 from .client import Client
@@ -236,7 +236,7 @@ def simulated(world: World, random: Random) -> Iterator[None]:
         calls.start_thread: lambda thread: world.here.spawn(thread.name, thread.run),
         calls.this_thread: _NeverOurs(),
         uuid.uuid4: lambda: uuid.UUID(int=random.getrandbits(128)),
-        engines.client_of: lambda conf, changed: Client(world.here, conf, changed),
+        hosts.client_of: lambda conf, changed: Client(world.here, conf, changed),
         lease_clock.this_machine: lambda: world.here.machine,
         distlock.conf.configuration: lambda _="default": world.here.conf,
     }
