@@ -10,19 +10,16 @@ from .requests import report
 from .server import servers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from distlock.engine.configuration import Configuration
     from distlock.engine.protocol import Finding
 
 __all__ = ["advice", "client", "lend", "looks", "report", "servers", "shown"]
 
+client = RedisClient
 #: redis-py's client cannot share a connection.
 lend = None
-
-
-def client(conf: Configuration, changed: Callable[[bool, int], None]) -> RedisClient:
-    return RedisClient(conf, changed)
 
 
 def shown(conf: Configuration) -> str:

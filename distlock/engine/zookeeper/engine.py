@@ -23,7 +23,7 @@ from .settings import EMBEDDED, chroot
 from .shared_client import SharedClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from distlock.engine.configuration import Configuration
 
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 _ACLS: Final = 1000
 
 
-def client(conf: Configuration, changed: Callable[[bool, int], None]) -> Client:
-    return Client(conf, changed)
+client = Client
 
 
 def lend(client: Any, conf: Configuration) -> kazoo.KazooClient:
