@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from ipaddress import IPv6Address
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from django.conf import settings
 from django.core.checks import Error
@@ -39,21 +39,17 @@ def settings_of(hosts: object) -> Settings:
 
 def settings_in(package: str) -> Settings:
     """Return what the engine of this package says of settings."""
-    found: Any = import_module(f".{package}.settings", __package__)
-    known: Settings = found
-    return known
+    return cast("Settings", import_module(f".{package}.settings", __package__))
 
 
-def engine_of(conf: Configuration) -> Engine:
-    """Return the engine for these settings; an ImportError if its library is not installed."""
-    found: Any = import_module(f".{_package(conf.hosts)}.engine", __package__)
-    engine: Engine = found
-    return engine
+def engine_of(hosts: object) -> Engine:
+    """Return the engine for these servers; an ImportError if its library is not installed."""
+    return cast("Engine", import_module(f".{_package(hosts)}.engine", __package__))
 
 
 def client_of(conf: Configuration, changed: Callable[[bool, int], None]) -> EngineClient:
     """Return a new client for these settings."""
-    return engine_of(conf).client(conf, changed)
+    return engine_of(conf.hosts).client(conf, changed)
 
 
 def load() -> None:
@@ -67,7 +63,7 @@ def load() -> None:
         # `configuration` would remember what somebody may still set.
         if isinstance(options, Mapping):
             with suppress(ImportError):  # the system checks report it
-                import_module(f".{_package(options.get('HOSTS'))}.engine", __package__)
+                engine_of(options.get("HOSTS"))
 
 
 def joined(hosts: Any) -> str:

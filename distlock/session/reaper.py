@@ -125,7 +125,7 @@ def end_session(conf: Configuration, session_id: int, password: bytes, timeout: 
     :return: whether the session was alive
     :raises OSError: no server could be asked, or none accepted the credentials
     """
-    report = engine_of(conf).report(conf, session_id, password)
+    report = engine_of(conf.hosts).report(conf, session_id, password)
     return session_reaper.end_session(report, timeout)
 
 
@@ -137,7 +137,7 @@ def _report(conf: Configuration, session_id: int, password: bytes | None) -> Non
     if password is None:
         _send({"alias": conf.alias, "session": session_id})
     else:
-        _send(engine_of(conf).report(conf, session_id, password))
+        _send(engine_of(conf.hosts).report(conf, session_id, password))
 
 
 def _send(report: dict[str, Any]) -> None:

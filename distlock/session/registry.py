@@ -105,7 +105,7 @@ def kazoo_client(using: str = "default") -> KazooClient:
     :raises RuntimeError: the alias uses another engine than ZooKeeper
     """
     session = session_for(using)
-    if engine_of(session.conf).lend is None:
+    if engine_of(session.conf.hosts).lend is None:
         raise RuntimeError(
             f"DISTLOCK[{using!r}] uses {settings_of(session.conf.hosts).NAME}, for which there is "
             "no client of kazoo. Name an alias of ZooKeeper in `using`, or make a client of your "

@@ -124,7 +124,7 @@ class Session(SessionRequests):
         self.soon(partial(self._lend, done))
 
     def _lend(self, done: Done) -> None:
-        lend: Any = engine_of(self.conf).lend
+        lend: Any = engine_of(self.conf.hosts).lend
         self.lent = lend(self._client, self.conf)
         done(self.lent, None)
 

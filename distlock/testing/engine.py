@@ -2,9 +2,9 @@
 
 ::
 
-    from distlock.testing import engine
+    import distlock.testing.engine
 
-    class TestMyEngine(engine.EngineTestCase):
+    class TestMyEngine(distlock.testing.engine.EngineTestCase):
         hosts = "scheme://where/it/is"
 """
 
@@ -97,7 +97,7 @@ class EngineTestCase(unittest.TestCase):
     #: A value for ``HOSTS``.
     hosts: str
     #: In seconds. The servers must grant it.
-    session_timeout = 4.0
+    session_timeout: float = 4.0
 
     def setUp(self) -> None:
         self.conf = Configuration(hosts=self.hosts, session_timeout=self.session_timeout)

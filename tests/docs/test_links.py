@@ -70,7 +70,7 @@ FILE = ROOT / "docs" / "reference" / "curator.md"
 PAGE = FILE.read_text()
 PREMISES = FILE.with_name("premises.md").read_text()
 PORTS = (ROOT / "tests" / "interop" / "curator.md").read_text()
-TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PORTS + PREMISES)))
+TESTS = sorted(set(re.findall(r"`((?:tests|distlock)/[\w/]+\.py)(?:::(\w+))?`", PORTS + PREMISES)))
 
 
 def test_the_pages_name_our_tests() -> None:
@@ -80,7 +80,7 @@ def test_the_pages_name_our_tests() -> None:
 @pytest.mark.parametrize(("file", "name"), TESTS, ids=["::".join(test) for test in TESTS])
 def test_a_test_that_a_page_names_exists(file: str, name: str) -> None:
     text = (ROOT / file).read_text()
-    assert not name or re.search(rf"(?m)^def {name}\(", text)
+    assert not name or re.search(rf"(?m)^ *def {name}\(", text)
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"\bzk_\w+", PAGE))))

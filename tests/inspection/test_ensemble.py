@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from distlock.conf import Configuration
-from distlock.engine.zookeeper.ensemble import Member, host_and_port, members
+from distlock.engine.protocol import Finding
+from distlock.engine.zookeeper.ensemble import host_and_port, members
 from distlock_chaos.ports import free_ports
 from distlock_chaos.proxy import TcpProxy
 from distlock_chaos.server import ZooKeeper
@@ -16,7 +17,7 @@ from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
 
 
-def asked(hosts: str, timeout: float = PATIENCE) -> list[Member]:
+def asked(hosts: str, timeout: float = PATIENCE) -> list[Finding]:
     return members(Configuration(hosts=hosts), timeout)
 
 
@@ -25,18 +26,19 @@ def test_a_server_that_is_down_and_one_without_a_majority() -> None:
         for server in zookeeper.servers[1:]:
             server.kill()
         (lonely,) = eventually(
-            lambda: [one for one in asked(zookeeper.hosts) if not one.serving], 2 * PATIENCE
+            lambda: [one for one in asked(zookeeper.hosts) if "serves nobody" in one.message],
+            2 * PATIENCE,
         )
-        assert lonely.address == zookeeper.servers[0].address
-        assert lonely.reachable
+        assert lonely.subject == f"server {zookeeper.servers[0].address}"
+        assert lonely.level == "warning"
         down = asked(zookeeper.hosts)[1]
-        assert not down.reachable
-        assert "refused" in down.error
+        assert down.level == "error"
+        assert "refused" in down.message
 
 
 def test_a_server_that_forbids_the_word_is_reachable() -> None:
     with ZooKeeper(config={"4lw.commands.whitelist": "srvr"}) as zookeeper:
-        assert asked(zookeeper.hosts)[0].role == "standalone"
+        assert asked(zookeeper.hosts)[0].message.startswith("standalone")
     (port,) = free_ports(1)
     with socket.create_server(("127.0.0.1", port)) as server:
         said = b"srvr is not executed because it is not in the whitelist.\n"
@@ -51,21 +53,21 @@ def test_a_server_that_forbids_the_word_is_reachable() -> None:
         thread.start()
         (one,) = asked(f"127.0.0.1:{port}")
         thread.join(PATIENCE)
-        assert (one.reachable, one.serving, one.role, one.error) == (True, True, "", "")
+        assert (one.level, "does not tell its role" in one.message) == ("ok", True)
 
 
 def test_a_server_that_says_nothing_is_given_up(zookeeper: ZooKeeper) -> None:
     with TcpProxy("127.0.0.1", zookeeper.servers[0].port) as proxy:
         proxy.black_hole()
         (one,) = asked(proxy.address, 0.3)
-        assert (one.reachable, one.role) == (True, "")
-        assert one.error
+        assert one.level == "warning"
+        assert one.message.startswith("accepts connections and says nothing: timed out")
 
 
 def test_a_name_that_is_none_is_an_error() -> None:
     (one,) = asked("no..host:2181")
-    assert not one.reachable
-    assert one.error
+    assert one.level == "error"
+    assert one.message.startswith("cannot be reached: ")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from distlock.conf import Configuration
 from distlock.engine.zookeeper.client import Client
-from distlock.engine.zookeeper.credentials import tls_context
+from distlock.engine.zookeeper.ensemble import tls_context
 from distlock.engine.zookeeper.handler import Handler
 from tests.security.certificates import Authority
 

@@ -4,76 +4,92 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import NoPermissionError, RedisError
 
+from distlock.engine.protocol import Finding, failure, ok, warning
 from distlock.text import printable
 
 from .address import address, where
 from .errors import refusal
+from .settings import is_sentinel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from distlock.engine.configuration import Configuration
 
-_ROLES = {"master": "primary", "slave": "replica"}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """The facts that a server reports of itself; None, or empty, where it does not.
-
-    :ivar error: the reason why it does not serve us
-    :ivar seconds: the time that its answer took
-    :ivar role: ``primary`` or ``replica``
-    :ivar appendonly: whether it writes each change to a file
-    :ivar maxmemory: in bytes, 0 for no limit
-    :ivar policy: what it evicts when that is full
-    :ivar replicas: the number of those that are connected
-    """
-
-    error: str = ""
-    seconds: float = 0.0
-    role: str = ""
-    version: str = ""
-    appendonly: bool | None = None
-    maxmemory: int | None = None
-    policy: str | None = None
-    replicas: int | None = None
-
-
-def facts(conf: Configuration, timeout: float) -> Facts:
-    """Ask the server of ``HOSTS``; each step has `timeout` seconds."""
-    connection = None
+def servers(conf: Configuration, timeout: float) -> tuple[bool, list[Finding]]:
+    """Look at the server of ``HOSTS``; each step has `timeout` seconds."""
+    subject, connection = f"server {address(conf.hosts).shown}", None
+    told: Mapping[str, str] = {}
     try:
         connection = address(conf.hosts).connect(timeout)
-        return _facts(connection)
+        asked = time.monotonic()
+        _ask(connection, "PING")
+        took = time.monotonic() - asked
+        with suppress(NoPermissionError):
+            told = _info(_ask(connection, "INFO"))
     except (RedisError, OSError, TypeError) as error:  # a refusal is an answer, too
-        return Facts(error=_reason(conf, error))
+        advice = "Is it running, are HOSTS right, does a firewall stand between?"
+        return False, [failure(subject, f"does not serve: {_reason(conf, error)}.", advice)]
     finally:
         if connection is not None:
             connection.disconnect()
+    message = f"a round trip takes {took * 1000:.2f} ms"
+    version = _version(told)
+    if not version:
+        return True, [ok(subject, f"{message}; this user may not see more (INFO)")]
+    replica = told.get("role") == "slave"
+    message = f"{'replica' if replica else 'primary'}, {version}, {message}"
+    advice = "Name the primary in HOSTS, or the Sentinels: a replica has no locks."
+    found = [failure(subject, message, advice) if replica else ok(subject, message)]
 
+    limit, policy = _number(told.get("maxmemory")), told.get("maxmemory_policy")
+    if policy is not None and limit is not None:
+        message = f"maxmemory {limit or 'no limit'}, maxmemory-policy {policy}"
+        if policy == "noeviction" or policy.startswith("volatile-"):  # keys of locks do not expire
+            found.append(ok("memory", message))
+        else:
+            message += ": the server may evict a lock that is held, and give it to somebody else"
+            advice = (
+                "Set maxmemory-policy noeviction, or use another server for locks than for a cache."
+            )
+            found.append(
+                failure("memory", f"{message}.", advice)
+                if limit
+                else warning("memory", f"{message} once it has a limit.", advice)
+            )
 
-def _facts(connection: Any) -> Facts:
-    asked = time.monotonic()
-    _ask(connection, "PING")
-    took = time.monotonic() - asked
-    told: Mapping[str, str] = {}
-    with suppress(NoPermissionError):
-        told = _info(_ask(connection, "INFO"))
-    return Facts(
-        role=_ROLES.get(told.get("role", ""), ""),
-        version=_version(told),
-        seconds=took,
-        appendonly=told["aof_enabled"] == "1" if "aof_enabled" in told else None,
-        maxmemory=_number(told.get("maxmemory")),
-        policy=told.get("maxmemory_policy"),
-        replicas=_number(told.get("connected_slaves")),
-    )
+    if told.get("aof_enabled") == "1":
+        found.append(ok("persistence", "appendonly yes"))
+    elif "aof_enabled" in told:
+        message = (
+            "appendonly no: a restart forgets locks, so their holders lose them, and nobody gets "
+            "a lock for one session timeout."
+        )
+        found.append(warning("persistence", message, "Set appendonly yes."))
+
+    connected = _number(told.get("connected_slaves"))
+    message = f"{connected} connected, REPLICAS is {conf.replicas}"
+    if not conf.replicas and (connected or is_sentinel(conf.hosts)):
+        message += (
+            ": if one of them takes over, it may not have a lock, a lease may have two owners for "
+            "the rest of its time, and a primary that is cut off may go on confirming heartbeats."
+        )
+        advice = (
+            "Set REPLICAS to the number of replicas that must have a lock before it counts, or "
+            "make none of them the primary."
+        )
+        found.append(warning("replicas", message, advice))
+    elif connected is not None and connected < conf.replicas:
+        advice = "Start the missing replicas, or lower REPLICAS."
+        found.append(failure("replicas", f"{message}: no lock is granted.", advice))
+    elif connected is not None:
+        found.append(ok("replicas", message))
+    return True, found
 
 
 def _ask(connection: Any, *command: str) -> Any:

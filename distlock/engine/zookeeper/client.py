@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
+from django.views.decorators.debug import sensitive_variables
 
 from distlock.engine import kazoo
 from distlock.engine.deadline import SessionDeadline
@@ -25,8 +26,7 @@ from distlock.keys.limits import CONNECTIONS
 from distlock.logs.loggers import Outage, safe
 
 from .connection import Connection
-from .credentials import sasl_options, tls_context
-from .ensemble import hosts
+from .ensemble import hosts, tls_context
 from .handler import Handler
 from .requests import Requests, access_list
 from .settings import EMBEDDED
@@ -181,6 +181,16 @@ class Client(Submitting, kazoo.KazooClient, Requests):  # type: ignore[misc]
         self._queue.append((kazoo.CloseInstance, None))
         with suppress(OSError):  # it is awake, and has said good-bye already
             self._connection.wake()
+
+
+@sensitive_variables()
+def sasl_options(conf: Configuration) -> dict[str, str] | None:
+    """Return kazoo's options for credentials of the scheme ``sasl``, None without any."""
+    for scheme, credential in conf.auth:
+        if scheme == "sasl":
+            username, _, password = credential.partition(":")
+            return {"mechanism": "DIGEST-MD5", "username": username, "password": password}
+    return None
 
 
 def explain(error: BaseException | None, conf: Configuration) -> str:  # noqa: PLR0911 - by cause

@@ -23,7 +23,7 @@ from .settings import EMBEDDED, chroot
 from .shared_client import SharedClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from distlock.engine.configuration import Configuration
 
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 _ACLS: Final = 1000
 
 
-def client(conf: Configuration, changed: Callable[[bool, int], None]) -> Client:
-    return Client(conf, changed)
+client = Client
 
 
 def lend(client: Any, conf: Configuration) -> kazoo.KazooClient:
@@ -61,10 +60,11 @@ def report(conf: Configuration, session_id: int, password: bytes) -> dict[str, A
 
 
 def servers(conf: Configuration, timeout: float) -> tuple[bool, list[Finding]]:
-    members = ensemble.members(conf, timeout)
-    reachable = any(member.reachable for member in members)
-    found = [_server(member, warning if reachable else failure) for member in members]
-    if len(members) > 1 and any(member.role == "standalone" for member in members):
+    found = ensemble.members(conf, timeout)
+    reachable = any(one.level != "error" for one in found)
+    if reachable:
+        found = [one._replace(level="warning") if one.level == "error" else one for one in found]
+    if len(found) > 1 and any(one.message.startswith("standalone") for one in found):
         message = (
             "Several servers, and one of them stands alone: they do not share one tree, so a lock "
             "on one does not exclude anybody on another."
@@ -80,34 +80,6 @@ def servers(conf: Configuration, timeout: float) -> tuple[bool, list[Finding]]:
         advice = "Raise jute.maxbuffer on all servers well beyond it, or lower the setting."
         found.append(warning("nodes", message, advice))
     return reachable, found
-
-
-def _server(member: ensemble.Member, down: Callable[[str, str, str], Finding]) -> Finding:
-    """Return the finding on a server; `down` makes the one on a server that is unreachable."""
-    subject = f"server {member.address}"
-    if not member.reachable:
-        return down(
-            subject,
-            f"cannot be reached: {member.error}.",
-            "Is it running, is the port right, does a firewall stand between? Locks work as long "
-            "as a majority of the ensemble does. `manage.py distlock server` runs one for "
-            "development.",
-        )
-    if not member.serving:
-        return warning(
-            subject,
-            "serves nobody: it is in touch with no majority of the ensemble.",
-            "Start the other servers, or look at the network between them.",
-        )
-    if member.error:
-        return warning(
-            subject,
-            f"accepts connections and says nothing: {member.error}.",
-            "It hangs, or something else listens there.",
-        )
-    if not member.role:
-        return ok(subject, "reachable; it does not tell its role (4lw.commands.whitelist)")
-    return ok(subject, f"{member.role}, {member.version}, {member.seconds * 1000:.0f} ms")
 
 
 def looks(conf: Configuration, timeout: float, seconds: float) -> Iterator[Finding]:

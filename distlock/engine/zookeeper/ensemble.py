@@ -12,14 +12,15 @@ import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
+from django.views.decorators.debug import sensitive_variables
 
+from distlock.engine import session_reaper
+from distlock.engine.protocol import Finding, failure, ok, warning
 from distlock.text import printable
 
-from .credentials import tls_context
 from .settings import EMBEDDED
 
 if TYPE_CHECKING:
@@ -32,29 +33,6 @@ _TICK = re.compile(r"^tickTime=(\d+)", re.MULTILINE)
 _NO_QUORUM = "not currently serving requests"
 #: The bytes read of an answer; the answer to ``srvr`` has a few lines.
 _READ = 4096
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """One server, as `doctor` shows it.
-
-    :ivar address: as in ``HOSTS``, without credentials
-    :ivar reachable: whether it accepted a connection
-    :ivar role: ``leader``, ``follower``, ``observer`` or ``standalone``; empty if
-        unknown
-    :ivar serving: False if it reports that it serves nobody, for want of a quorum
-    :ivar version: such as ``3.8.0-…``, empty if unknown
-    :ivar seconds: the time that its answer took
-    :ivar error: the reason why it could not be reached
-    """
-
-    address: str
-    reachable: bool = False
-    role: str = ""
-    serving: bool = True
-    version: str = ""
-    seconds: float = 0.0
-    error: str = ""
 
 
 def hosts(conf: Configuration) -> str:
@@ -76,8 +54,8 @@ def servers(conf: Configuration) -> list[str]:
     return hosts(conf).partition("/")[0].split(",")
 
 
-def members(conf: Configuration, timeout: float = 1.0) -> list[Member]:
-    """Ask each server of ``HOSTS``, all at the same time."""
+def members(conf: Configuration, timeout: float) -> list[Finding]:
+    """Ask each server of ``HOSTS``, all at the same time; an error is one that is not reached."""
     addresses = servers(conf)
     tls = tls_context(conf)
     with ThreadPoolExecutor(len(addresses), thread_name_prefix="distlock-ensemble") as pool:
@@ -95,27 +73,42 @@ def tick(conf: Configuration, timeout: float = 1.0) -> float | None:
     return max(ticks, default=None)
 
 
-def _member(address: str, tls: ssl.SSLContext | None, timeout: float) -> Member:
-    started = time.monotonic()
+def _member(address: str, tls: ssl.SSLContext | None, timeout: float) -> Finding:
+    subject, started = f"server {address}", time.monotonic()
     reachable, said, error = False, "", ""
     try:
         with _stream(address, tls, timeout) as stream:
             reachable = True
             said = _ask(stream, b"srvr", started + timeout)
-    except (OSError, UnicodeError) as failure:
+    except (OSError, UnicodeError) as refusal:
         # It may have accepted and not answered: its role is unknown.
-        reachable = reachable or isinstance(failure, ssl.SSLError)
-        error = printable(str(failure) or type(failure).__name__)
-    facts = dict(_FACT.findall(said))
-    return Member(
-        address=address,
-        reachable=reachable,
-        role=printable(facts.get("Mode", "").strip()),
-        serving=_NO_QUORUM not in said,
-        version=printable(facts.get("Zookeeper version", "").strip()),
-        seconds=time.monotonic() - started,
-        error=error,
-    )
+        reachable = reachable or isinstance(refusal, ssl.SSLError)
+        error = printable(str(refusal) or type(refusal).__name__)
+    if not reachable:
+        return failure(
+            subject,
+            f"cannot be reached: {error}.",
+            "Is it running, is the port right, does a firewall stand between? Locks work as long "
+            "as a majority of the ensemble does. `manage.py distlock server` runs one for "
+            "development.",
+        )
+    if _NO_QUORUM in said:
+        return warning(
+            subject,
+            "serves nobody: it is in touch with no majority of the ensemble.",
+            "Start the other servers, or look at the network between them.",
+        )
+    if error:
+        return warning(
+            subject,
+            f"accepts connections and says nothing: {error}.",
+            "It hangs, or something else listens there.",
+        )
+    facts = {name: printable(fact.strip()) for name, fact in _FACT.findall(said)}
+    if "Mode" not in facts:
+        return ok(subject, "reachable; it does not tell its role (4lw.commands.whitelist)")
+    took = (time.monotonic() - started) * 1000
+    return ok(subject, f"{facts['Mode']}, {facts.get('Zookeeper version', '')}, {took:.0f} ms")
 
 
 @contextmanager
@@ -145,3 +138,19 @@ def host_and_port(address: str) -> tuple[str, int]:
     if not colon or port.endswith("]"):
         host, port = address, "2181"
     return host.strip("[]"), int(port)
+
+
+@sensitive_variables()  # error mails show variables
+def tls_context(conf: Configuration) -> ssl.SSLContext | None:
+    """Read the files of ``TLS``; raise ImproperlyConfigured if one cannot be used."""
+    tls = conf.tls
+    if tls is None:
+        return None
+    try:
+        return session_reaper.tls_context(tls)
+    except OSError as error:  # SSLError is one
+        files = ", ".join(f"{name} {tls[name]}" for name in ("ca", "cert", "key") if name in tls)
+        raise ImproperlyConfigured(
+            f"DISTLOCK[{conf.alias!r}]['TLS'] cannot be used: {error}. Check the files ({files}) "
+            "and key_password."
+        ) from error

@@ -86,7 +86,7 @@ def diagnose(using: str = "default", *, timeout: float = 10.0) -> Iterator[Findi
     """
     try:
         conf = configuration(using)
-        engine = engine_of(conf)
+        engine = engine_of(conf.hosts)
         reachable, servers = engine.servers(conf, min(timeout, 2.0))
     except ImproperlyConfigured as error:
         yield failure("settings", str(error), "manage.py check tells of all settings.")
@@ -115,7 +115,7 @@ def diagnose(using: str = "default", *, timeout: float = 10.0) -> Iterator[Findi
 
 
 def _settings(conf: Configuration) -> Finding:
-    message = f"{conf.namespace} on {engine_of(conf).shown(conf)}"
+    message = f"{conf.namespace} on {engine_of(conf.hosts).shown(conf)}"
     if hasattr(settings, "DISTLOCK"):
         return ok("settings", message)
     return warning(
@@ -188,7 +188,7 @@ def _writes(session: Session, reads: Reads) -> Finding:
             ask(session.remove, parent, -1)
     except (LockUnavailable, NoNode, NodeExists) as error:
         in_background(session, asking(partial(session.remove, parent, -1)))
-        advice = engine_of(session.conf).advice(session.conf, right)
+        advice = engine_of(session.conf.hosts).advice(session.conf, right)
         message = f"It is not possible to {step} under {session.root}: {error}"
         return failure("permissions", message, advice)
     return ok("permissions", "container nodes, create, read, write and delete work")
