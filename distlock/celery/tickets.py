@@ -115,7 +115,7 @@ def sweep_tickets(using: str = "default") -> int:
     """Remove the tickets whose time is over, by the server's clock, and return their number.
 
     :param using: the alias in ``DISTLOCK``
-    :raises LockUnavailable: the lock server did not answer within ``CONNECT_TIMEOUT``, or refused
+    :raises LockUnavailable: the lock server did not answer in time, or refused
     """
     session = session_for(using)
     parent = f"{session.root}/@tickets"
