@@ -7,12 +7,10 @@ pickling (Celery and multiprocessing send exceptions between processes).
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from .keys.znodes import Participant
 from .text import printable
-
-if TYPE_CHECKING:
-    from .keys.znodes import Participant
 
 #: The most characters of a message: a key may have millions.
 _LONGEST: Final = 4000

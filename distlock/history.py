@@ -257,27 +257,30 @@ def _of(hold: Hold, kind: LockEvent.Kind, held_for: float, detail: str) -> Event
     )
 
 
-def _contended(*, key: str, waited: float, using: str, **_: Any) -> None:
-    _in_vain(Kind.BUSY, key, using, waited)
-
-
-def _failed(*, key: str, waited: float, using: str, error: Exception, **_: Any) -> None:
-    kind = Kind.DEADLOCK if isinstance(error, DeadlockDetected) else Kind.FAILED
-    _in_vain(kind, key, using, waited, str(error))
-
-
-def _in_vain(kind: LockEvent.Kind, key: str, using: str, waited: float, detail: str = "") -> None:
+def _in_vain(
+    *, key: str, waited: float, using: str, error: Exception | None = None, **_: Any
+) -> None:
     conf = configuration(using)
     if conf.history:
-        now, owner = time.time(), current().describe(conf)
-        record(Event(kind, using, key, now, owner=owner, waited=waited, detail=detail))
+        kind = Kind.DEADLOCK if isinstance(error, DeadlockDetected) else Kind.FAILED
+        record(
+            Event(
+                kind if error else Kind.BUSY,
+                using,
+                key,
+                time.time(),
+                owner=current().describe(conf),
+                waited=waited,
+                detail=str(error or ""),
+            )
+        )
 
 
 _RECEIVERS: Final[dict[Signal, Callable[..., None]]] = {
     signals.lock_released: _released,
     signals.lock_lost: _lost,
-    signals.lock_contended: _contended,
-    signals.lock_failed: _failed,
+    signals.lock_contended: _in_vain,
+    signals.lock_failed: _in_vain,
 }
 
 

@@ -9,10 +9,8 @@ Source: ZooKeeper's ``BinaryInputArchive``, ``zookeeper.jute`` and ``ZooDefs.OpC
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar, cast
 
 _T = TypeVar("_T")
 

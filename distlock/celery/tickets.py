@@ -115,7 +115,7 @@ def sweep_tickets(using: str = "default") -> int:
     """Remove the tickets whose time is over, by the server's clock, and return their number.
 
     :param using: the alias in ``DISTLOCK``
-    :raises LockUnavailable: the lock server did not answer within ``CONNECT_TIMEOUT``, or refused
+    :raises LockUnavailable: the lock server did not answer in time, or refused
     """
     session = session_for(using)
     parent = f"{session.root}/@tickets"
@@ -149,7 +149,10 @@ def _has_ended(session: Session, path: str, now: int) -> Program[bool]:
     """Remove a ticket if its time is over, and return whether it is gone."""
     try:
         data, stat = yield partial(session.read, path)
-        if not _is_over(data, stat, now):
+        ttl = read_json(data).get("ttl")
+        if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not 0 < ttl <= LONGEST:
+            ttl = LONGEST
+        if now <= stat.mtime + ttl * 1000:
             return False
         yield partial(session.remove, path, stat.version)
     except NoNode:
@@ -157,13 +160,6 @@ def _has_ended(session: Session, path: str, now: int) -> Program[bool]:
     except BadVersion:  # renewed just now
         return False
     return True
-
-
-def _is_over(data: bytes, stat: Any, now: int) -> bool:
-    ttl = read_json(data).get("ttl")
-    if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not 0 < ttl <= LONGEST:
-        ttl = LONGEST
-    return bool(now > stat.mtime + ttl * 1000)
 
 
 def _give_back(session: Session, path: str) -> Program[None]:

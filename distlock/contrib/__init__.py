@@ -51,5 +51,4 @@ _OUTCOMES = {LockBusy: "busy", LockUnavailable: "unavailable", DeadlockDetected:
 
 
 def outcome_of(error: Exception) -> str:
-    """Return one word for the outcome of an acquire that raised `error`."""
     return _OUTCOMES.get(type(error), "error")

@@ -46,17 +46,15 @@ class Spans(Receivers):
         span.set_attribute("distlock.token", hold.token)
         self._of_hold[hold] = span
 
-    def _contended(self, *, waited: float, **facts: Any) -> None:
+    def _failed(self, *, waited: float, error: Exception | None = None, **facts: Any) -> None:
         wait = self._begin("wait", time.time_ns() - int(waited * 1e9), facts)
-        wait.set_attribute("distlock.outcome", "busy")
+        wait.set_attribute("distlock.outcome", outcome_of(error) if error else "busy")
+        if error:
+            wait.record_exception(error)
+            wait.set_status(Status(StatusCode.ERROR, str(error)))
         wait.end()
 
-    def _failed(self, *, waited: float, error: Exception, **facts: Any) -> None:
-        wait = self._begin("wait", time.time_ns() - int(waited * 1e9), facts)
-        wait.set_attribute("distlock.outcome", outcome_of(error))
-        wait.record_exception(error)
-        wait.set_status(Status(StatusCode.ERROR, str(error)))
-        wait.end()
+    _contended = _failed
 
     def _lost(self, *, hold: Hold, reason: str, **_: Any) -> None:
         span = self._of_hold.get(hold)

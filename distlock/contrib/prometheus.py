@@ -88,11 +88,10 @@ class Metrics(Receivers):
             self._counted[hold] = held = self.held.labels(*labels)
             held.inc()
 
-    def _contended(self, *, waited: float, **facts: Any) -> None:
-        self._ended(_labels_of(**facts), "busy", waited)
+    def _failed(self, *, waited: float, error: Exception | None = None, **facts: Any) -> None:
+        self._ended(_labels_of(**facts), outcome_of(error) if error else "busy", waited)
 
-    def _failed(self, *, waited: float, error: Exception, **facts: Any) -> None:
-        self._ended(_labels_of(**facts), outcome_of(error), waited)
+    _contended = _failed
 
     def _ended(self, labels: _Labels, outcome: str, waited: float) -> None:
         self.wait.labels(*labels).observe(waited)

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from distlock import jute
 from distlock.jute import Malformed, Record
@@ -30,10 +30,6 @@ from distlock.logs.loggers import safe
 from .requests import Requests
 from .rules import OPEN, Acl, Code, Refused
 from .tree import Event, MemoryTree
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 logger = safe(logging.getLogger(__name__))
 
@@ -250,7 +246,7 @@ class EmbeddedZooKeeper:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="embedded-zookeeper", daemon=True)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> EmbeddedZooKeeper:
         self._thread.start()
         return self
 

@@ -16,8 +16,8 @@ from distlock.text import printable
 Kind: TypeAlias = Literal["mutex", "read/write", "semaphore", "lease", "leader", "unknown"]
 Mode: TypeAlias = Literal["lock", "read", "write", "lease"]
 
-#: The parent of leases under the namespace, and the prefix of a leader's name there. They are here
-#: since the recipes (`lease.nodes`, `leader`) import users of this module.
+#: The parent of leases under the namespace, and the prefix of a leader's name there. No key of a
+#: lock begins with these: there, two hex digits or a dash follow a percent sign.
 LEASES: Final = "@leases"
 LEADER: Final = "%leader:"
 

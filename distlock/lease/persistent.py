@@ -88,8 +88,7 @@ class PersistentLease:
         :param ttl: seconds (number or timedelta); by default the lease's own, or the current one if
             that is longer
         :raises LockLost: somebody else has it now, or it was released
-        :raises LockUnavailable: the lock server did not answer within ``CONNECT_TIMEOUT``, or
-            refused
+        :raises LockUnavailable: the lock server did not answer in time, or refused
         """
         return self._renewal(ttl).run()
 
@@ -101,8 +100,8 @@ class PersistentLease:
         """Release the lease, in any process of the owner.
 
         :raises NotOwner: this owner does not have it, or no longer
-        :raises LockUnavailable: the lock server did not answer within ``CONNECT_TIMEOUT``, or
-            refused: release again, or leave the lease to its expiry
+        :raises LockUnavailable: the lock server did not answer in time, or refused: release again,
+            or leave the lease to its expiry
         """
         self._return().run()
 
@@ -151,8 +150,7 @@ class PersistentLease:
     def holder(self) -> LeaseHolder | None:
         """Return the owner of the lease, None if it is free or has ended. Asks the server.
 
-        :raises LockUnavailable: the lock server did not answer within ``CONNECT_TIMEOUT``, or
-            refused
+        :raises LockUnavailable: the lock server did not answer in time, or refused
         """
         operation = self._operation((self.using, self._name, ""))
         return operation.call(operation.look()).run()
@@ -391,7 +389,7 @@ def sweep(using: str = "default") -> Swept:
     nobody uses again. You may repeat it, and run it in several processes at a time.
 
     :param using: the alias in ``DISTLOCK``
-    :raises LockUnavailable: the lock server did not answer within ``CONNECT_TIMEOUT``, or refused;
+    :raises LockUnavailable: the lock server did not answer in time, or refused;
         leases removed before that stay removed
     """
     session = session_for(using)

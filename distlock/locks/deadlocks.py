@@ -88,7 +88,8 @@ class DeadlockDetector:
             self._next = now + self._after * (0.5 if first else random.uniform(1, 1 + _JITTER))  # noqa: S311
             node = contender.node
             if node is not None and contender.session.connected:
-                self._put_up(contender, node)
+                self._notice = self._notice or _Notice(contender.session, self._owner.id)
+                self._notice.put_up(f"{contender.path}/{node.name}")
                 if not first and self._look is None:
                     driver = Driver(contender.session, contender.key, BUDGET_SECONDS)
                     self._look = driver.steps(self._program(contender, node, wake), wake)
@@ -103,13 +104,6 @@ class DeadlockDetector:
         """Take down the notice at the end of the wait. Any number of calls are fine."""
         if self._notice is not None:
             self._notice.take_down()
-
-    def _put_up(self, contender: InLine, node: Node) -> None:
-        if self._notice is None:
-            self._notice = _Notice(contender.session, self._owner.id)
-        self._notice.put_up(f"{contender.path}/{node.name}")
-
-    # --- looking ---------------------------------------------------------------------------------
 
     def _program(self, contender: InLine, node: Node, wake: Wake) -> Program[None]:
         found = yield from self._deadlock(contender, node)

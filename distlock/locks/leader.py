@@ -12,13 +12,14 @@ import math
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from distlock.conf import seconds as in_seconds
 from distlock.contenders.contender import QueuedContender
 from distlock.contenders.waiting import Attempt
 from distlock.engine.calls import Latch
 from distlock.exceptions import LockBusy, LockLost, LockUnavailable
+from distlock.inspection.state import LEADER
 from distlock.keys.templates import literal_key
 from distlock.keys.znodes import Participant, incompatible_recipe
 from distlock.logs.loggers import safe
@@ -35,10 +36,6 @@ if TYPE_CHECKING:
 
 logger = safe(logging.getLogger("distlock"))
 
-#: The prefix of a leader's name in the tree. No key of a lock begins with it: there, two hex digits
-#: or a dash follow a percent sign.
-PREFIX: Final = "%leader:"
-
 
 class Leader(Mutex):
     """A candidate for the leadership of `name`, a `Mutex` with `stop`; `zk_leader` makes it.
@@ -49,8 +46,8 @@ class Leader(Mutex):
     def __init__(self, name: str, options: Options) -> None:
         super().__init__(name, options)
         self.name = name = self.key
-        self.key = PREFIX + name
-        self._name = PREFIX + self._name
+        self.key = LEADER + name
+        self._name = LEADER + self._name
         self._id = (self.using, self._name)
         self._hold: Hold | None = None
         self._stopped = False

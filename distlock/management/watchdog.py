@@ -22,10 +22,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 #: Exit statuses of a command that could not be started, as a shell has them.
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
@@ -62,7 +58,7 @@ class WatchedCommand:
         finally:
             os.close(reading)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> WatchedCommand:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -15,16 +15,14 @@ import sys
 import threading
 import weakref
 from asyncio import Task
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from operator import methodcaller
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from types import FrameType
+from typing import Any, Final, NamedTuple, cast
 
 from asgiref.sync import AsyncToSync, SyncToAsync
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from types import FrameType
 
 #: asgiref's list for one call, compared by identity. asgiref uses its content to cancel the call.
 Call = list[Any]
@@ -93,11 +91,7 @@ def _behind(task: Task[Any]) -> Found:
 
 
 def _on(frame: FrameType | None, thread: Thread) -> Found:
-    """Return the actor for code in `frame`: the task that awaits its innermost call, or `thread`.
-
-    The stack decides, not asgiref's thread-local: that names the last call in this thread, which
-    may be an inner one that has long returned.
-    """
+    """Return the actor for code in `frame`: the task that awaits its last call, or `thread`."""
     for one in stack(frame):
         if one.f_code is _THREAD_HANDLER:
             call = one.f_locals["task_context"]

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from datetime import datetime, timezone
 from functools import partial
 from operator import attrgetter
 from os import getpid
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django.db import Error, transaction
+from django.db.transaction import Atomic
+from django.dispatch import Signal
 
+from distlock.contenders.grant import Grant
 from distlock.engine.deadline import now
 from distlock.engine.errors import NoNode
 from distlock.exceptions import LockLost
 from distlock.signals import announce, lock_lost, lock_released
 from distlock.transactions import interruption
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django.db.transaction import Atomic
-    from django.dispatch import Signal
-
-    from distlock.contenders.grant import Grant
 
 
 class Hold:

@@ -4,15 +4,13 @@ A lock is reentrant for its owner, so a wrong answer here breaks mutual exclusio
 will not do (it is recycled, and worker threads serve many tasks), nor will a context variable alone
 (child tasks inherit it). The rules:
 
-- code in a task belongs to that task;
-- code in a thread belongs to that thread, by a mark in its context;
+- code in a task belongs to that task, code in a thread to that thread, by a mark in its context;
 - in a thread of a `ThreadPoolExecutor`, each job is an owner: two ``run_in_executor`` calls of two
   tasks may get the same thread (``concurrent.futures.thread._WorkItem.run`` calls the function in
   the thread's own context; only ``asyncio.to_thread`` copies one);
 - a call with asgiref's ``sync_to_async`` or ``async_to_sync`` belongs to the task or thread that
   awaits it, as read from the stacks (`call_stack`). If the stacks do not tell, the call is a new
-  owner: it may then wait for a lock that it could have re-entered, and never enters one that it
-  should not;
+  owner: it may then wait for a lock that it could have re-entered;
 - a call that goes on after its task was cancelled, such as a sync view under ASGI whose client has
   disconnected, belongs to the owner for which it has acted before, and releases its locks.
 """
@@ -27,12 +25,14 @@ import threading
 import time
 import weakref
 from asyncio import Task
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from os import getpid
 from threading import Thread, current_thread
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import uuid4
 
 from distlock import process
@@ -42,6 +42,7 @@ from distlock.transactions import end_statements
 
 from .call_stack import (
     AbandonedCall,
+    Call,
     asgiref_local,
     current_frames,
     find,
@@ -49,13 +50,7 @@ from .call_stack import (
     running_loop,
     stack,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-    from concurrent.futures import Future
-
-    from .call_stack import Call
-    from .hold import Held
+from .hold import Held
 
 logger = safe(logging.getLogger("distlock"))
 
@@ -132,8 +127,6 @@ class Owner:
             self._calls = running(self._calls)
         self._calls.extend(new)
 
-    # --- what it holds ---------------------------------------------------------------------------
-
     def depth(self, identity: Identity) -> int:
         """Return how often it has acquired a lock and not released."""
         held = self.held.get(identity)
@@ -159,10 +152,7 @@ class Owner:
         held.announce_end()
 
     def release_all(self, *, keep: Collection[object] = ()) -> list[str]:
-        """Release all locks, however often it has acquired them, and return their keys.
-
-        :param keep: leaves these alone
-        """
+        """Release all locks but `keep`, however often acquired, and return their keys."""
         released = []
         left = [identity for identity in self.held if identity not in keep]
         if left:
@@ -172,8 +162,6 @@ class Owner:
             self.let_go(identity, held)
             released.append(held.hold.key)
         return released
-
-    # --- how it is described ---------------------------------------------------------------------
 
     @property
     def id(self) -> str:
@@ -235,10 +223,7 @@ def current() -> Owner:
 
 @contextmanager
 def label(text: str | Callable[[Configuration], str]) -> Iterator[None]:
-    """Name the work of this code, such as ``celery beat``, for those who inspect its locks.
-
-    :param text: the name, or a function that returns it when a lock is taken
-    """
+    """Name the work of this code, such as ``celery beat``, or a function that returns that name."""
     token = _label.set(text[:MAX_LABEL] if isinstance(text, str) else text)
     try:
         yield

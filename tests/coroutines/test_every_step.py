@@ -22,8 +22,8 @@ from distlock import (
     zk_semaphore,
     zk_semaphore_mutex,
 )
+from distlock.inspection.state import LEADER
 from distlock.locks import held_permits
-from distlock.locks.leader import PREFIX
 from tests.coroutines.tools import await_empty
 from tests.deadline.test_every_step import KEY, cancel_everywhere
 from tests.kit.helpers import eventually
@@ -82,7 +82,7 @@ async def lease() -> None:
 
 def everything_is_given_back(tree: Tree) -> None:
     paths = [f"{tree.path(KEY)}/{part}" for part in ("locks", "leases")]
-    paths.append(f"{tree.namespace}/{PREFIX}{KEY}")
+    paths.append(f"{tree.namespace}/{LEADER}{KEY}")
     for path in paths:
         await_empty(tree, path)
     assert not any(held_permits._held.values())

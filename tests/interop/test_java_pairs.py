@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from distlock import IncompatiblePeer, LockLost, zk_leader
-from distlock.locks.leader import PREFIX
+from distlock.inspection.state import LEADER
 from distlock.session.registry import session_for
 from tests.interop.tools import KEY, InJava, InPython, JavaPeer
 from tests.kit.helpers import eventually
@@ -50,7 +50,7 @@ def java_at(java: JavaPeer, tree: Tree) -> Callable[[str], InJava]:
 
     def at(ours: str) -> InJava:
         path = tree.path(KEY)
-        return InJava(java, f"{tree.namespace}/{PREFIX}{KEY}" if ours == "leader" else path)
+        return InJava(java, f"{tree.namespace}/{LEADER}{KEY}" if ours == "leader" else path)
 
     return at
 

@@ -15,8 +15,9 @@ import pytest
 
 from distlock import LockBusy, LockKeyError, LockLost, zk_leader, zk_lock
 from distlock.conf import UNSET, wait_limit
+from distlock.inspection.state import LEADER
 from distlock.keys.templates import key_of, znode_name
-from distlock.locks.leader import PREFIX, Leader
+from distlock.locks.leader import Leader
 from distlock.session.registry import session_for
 from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually
@@ -34,7 +35,7 @@ def leads(leader: Leader) -> bool:
 
 def line(tree: Tree) -> list[str]:
     """The lock nodes of the leader and the candidates."""
-    return [name for name in tree.children(f"{tree.namespace}/{PREFIX}{NAME}") if "lock-" in name]
+    return [name for name in tree.children(f"{tree.namespace}/{LEADER}{NAME}") if "lock-" in name]
 
 
 def await_line(tree: Tree, length: int) -> None:
@@ -141,10 +142,10 @@ def test_a_forked_child_does_not_lead() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", [NAME, f"leader:{NAME}", f"{PREFIX}{NAME}", f"%leader%3A{NAME}"], ids=str
+    "key", [NAME, f"leader:{NAME}", f"{LEADER}{NAME}", f"%leader%3A{NAME}"], ids=str
 )
 def test_a_leader_never_meets_the_lock_of_any_key(key: str) -> None:
-    assert not znode_name(key).startswith(PREFIX)
+    assert not znode_name(key).startswith(LEADER)
     with zk_leader(NAME), zk_lock(key, timeout=0, using="other"):
         pass
 

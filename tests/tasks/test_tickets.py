@@ -180,15 +180,15 @@ def test_a_ticket_that_was_removed_meanwhile_is_drawn_anew(refresh: Any, tree: T
 def test_a_ticket_that_is_renewed_after_it_was_judged_is_left_alone(
     refresh: Any, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def renewed_meanwhile(*_: Any) -> bool:
+    def renewed_meanwhile(*_: Any) -> dict[str, float]:
         tree.client.set(ticket_path(tree, "a"), b'{"ttl": 60}')
-        return True
+        return {"ttl": 1e-9}  # which is over
 
     with held_elsewhere("feed:7"):
         for who in "ab":
             run(refresh, who)
         with monkeypatch.context() as patch:
-            patch.setattr(tickets, "_is_over", renewed_meanwhile)
+            patch.setattr(tickets, "read_json", renewed_meanwhile)
             assert run(refresh, "b", AGAIN).state == states.RETRY
         assert tickets_of(tree) == ["a", "b"]
     for who in "ab":

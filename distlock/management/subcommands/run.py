@@ -12,7 +12,7 @@ from argparse import REMAINDER
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
@@ -23,10 +23,6 @@ from distlock.management.watchdog import LOOK_SECONDS, NOT_EXECUTABLE, NOT_FOUND
 from distlock.owner.hold import Hold
 from distlock.owner.owner import label
 from distlock.session.registry import session_for
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 HELP = "Run a command under a lock that all machines share, as flock(1) does on one machine."
 
@@ -174,7 +170,7 @@ class _Signals:
         self.received: list[int] = []
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> _Signals:
         for number in PASSED_ON:
             if signal.getsignal(number) != signal.SIG_IGN:  # by nohup, or a shell's &
                 self._before[number] = signal.signal(number, self._came)
