@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from .forks import fork
 from .server import TICK
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ SCENES: Final = (
 KINDS: Final = {
     "stop": 8,
     "kill": 2,
+    "fork": 2,
     "cut": 5,
     "mute": 4,
     "deafen": 2,
@@ -173,6 +175,7 @@ KINDS: Final = {
     "wipe": 2,
     "tear": 4,
     "clock": 1,
+    "servers_clock": 1,
 }
 
 
@@ -211,6 +214,8 @@ class Faults:
 
     def _begin(self, fault: Fault, process: Process | None) -> None:
         stage = self.stage
+        if self.world.time >= self.until:
+            return
         if process is None:
             process = self._hit.get(fault.chain)
         if process is None or process.dead:
@@ -253,6 +258,9 @@ class Faults:
         process.kill()
         self.stage.judge.forget(process)
         return lambda: _ignore(self.stage.add_process())
+
+    def _fork(self, fault: Fault, process: Process) -> None:
+        self.world.after(0, fork, self, process)
 
     def _tear(self, fault: Fault, process: Process) -> None:
         callers = [one for one in self.stage.judge.callers if one.process is process and one.calls]
@@ -363,6 +371,12 @@ class Faults:
         server.stop()
         return server.go_on  # type: ignore[no-any-return]
 
+    def _servers_clock(self, fault: Fault, process: Process) -> None:
+        """Set the time of day of all servers, most often forwards."""
+        self.stage.judge.clock_set_at = self.world.time
+        for server in self.stage.servers:
+            server.wall += (2 * fault.more - 0.5) * self.stage.timeout
+
     def _crash(self, fault: Fault, process: Process) -> Callable[[], None] | None:
         server = self._server(fault, process, fault.seconds)
         if server is None:
@@ -424,7 +438,7 @@ class Faults:
     def _operate(self, fault: Fault, most: int | None) -> None:
         leader = next((one for one in self.stage.servers if one.role == "leading"), None)
         line = self.stage.lines[fault.who % len(self.stage.lines)]
-        if leader is None or not leader.serving or not line.where:
+        if leader is None or not leader.serving or not line.in_line:
             return
         path = f"/d/{line.where}"
         names = sorted(leader.tree.children.get(path, ()), key=lambda name: name[-10:])[:most]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,7 @@ class Judge:
         #: The paths of nodes that an operator has removed.
         self.broken: set[str] = set()
         #: When the leader's clock was set last.
-        self.clock_set_at = 0.0
+        self.clock_set_at = math.inf
 
     @contextmanager
     def hears(self) -> Iterator[None]:
@@ -120,6 +121,10 @@ class Judge:
         """Return one of its holds."""
         return next(claim.hold for claim in self._claims if claim.caller is caller)
 
+    def claims_in(self, process: Process) -> list[Claim]:
+        """Return what is held in a process."""
+        return [claim for claim in self._claims if claim.process is process and claim.believed]
+
     def end_of_call(self, caller: Caller) -> None:
         """Take note that a caller holds nothing any more."""
         mine = [claim for claim in self._claims if claim.caller is caller]
@@ -143,7 +148,8 @@ class Judge:
             for claim in holders:
                 weight = 1 / 1000 if claim.reads else 1 / (claim.line.limit or 1)
                 of_owners[claim.owner] = min(of_owners.get(claim.owner, 0.0) + weight, 1.0)
-            if sum(of_owners.values()) > 1.0001 and not self._fooled(holders):
+            fooled = one.where.startswith("@leases") and self._fooled(holders)
+            if sum(of_owners.values()) > 1.0001 and not fooled:
                 raise Violation(f"two holders: {' and '.join(map(str, holders))}")
 
     def _fooled(self, holders: list[Claim]) -> bool:

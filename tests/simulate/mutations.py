@@ -11,6 +11,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from distlock import process
 from distlock.contenders.batch import BatchMember
 from distlock.contenders.contender import QueuedContender
 from distlock.contenders.waiting import Attempt
@@ -18,10 +19,13 @@ from distlock.engine import deadline
 from distlock.engine.deadline import SessionDeadline
 from distlock.engine.errors import ConnectionLost
 from distlock.engine.reply import Reply
+from distlock.locks import held_permits
+from distlock.owner.hold import Hold
 from distlock.queue import events as e
 from distlock.queue.machine import Machine
 from distlock.queue.semaphore import Permit, Turn
 from distlock.queue.states import State
+from distlock.session import registry
 from distlock.session.guaranteed_delete import GuaranteedDelete
 from distlock.session.session import Session
 from distlock.session.watches import SharedWatches
@@ -161,6 +165,12 @@ def _no_catching_up(self: QueuedContender) -> None:
     self._connection = self.session.connection
 
 
+def _without_hook(module: Any) -> tuple[tuple[Any, str, Any], ...]:
+    """Let a module forget nothing in a forked child."""
+    hooks = [one for one in process._in_child if one.__module__ != module.__name__]
+    return ((process, "_in_child", hooks),)
+
+
 MUTATIONS: Final = (
     Mutation(
         "deadline: two thirds of T after each answer, whatever the leader has counted",
@@ -261,6 +271,18 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "one permit too many", "a newcomer got", ((Permit, "_judge", _judge_with_one_too_many),)
+    ),
+    Mutation(
+        "a hold does not know that it was forked",
+        "is believed",
+        ((Hold, "lost", property(lambda self: self._grant.lost)),),
+        MANY,
+    ),
+    Mutation(
+        "a forked child uses its parent's session", "in a child", _without_hook(registry), MANY
+    ),
+    Mutation(
+        "a forked child has its parent's permits", "in a child", _without_hook(held_permits), MANY
     ),
 )
 

@@ -105,6 +105,16 @@ class Stage:
             process.spawn(str(one), partial(to_the_end, one.run()))
         return callers
 
+    def end(self, newcomer: Caller) -> None:
+        """Let a newcomer take each lock, and look what is left."""
+        got: list[bool] = []
+        newcomer.process.spawn("newcomer", partial(to_the_end, _take_all(self, newcomer, got)))
+        self.world.run(self.world.time + 2 * self.bound)
+        if len(got) < len(self.lines) or not all(got):
+            raise Violation(f"a newcomer got {got}")
+        self.world.run(self.world.time + 4 * REAP)
+        self.judge.check_end(self.processes, self.servers)
+
 
 def run(seed: int, only: list[f.Fault] | None = None, trace: list[str] | None = None) -> Result:
     """Run a schedule.
@@ -136,15 +146,8 @@ def _play(stage: Stage) -> None:
         if world.time > WORKING + PATIENCE:
             break
     newcomer = stage.add_process(callers=0)
-    got: list[bool] = []
     world.run(world.time + 0.01)
-    (caller,) = stage.add_callers(newcomer, 1, 0.0, longest=0.0, pace=0.0)
-    newcomer.spawn("newcomer", partial(to_the_end, _take_all(stage, caller, got)))
-    world.run(world.time + 2 * stage.bound)
-    if len(got) < len(stage.lines) or not all(got):
-        raise Violation(f"a newcomer got {got}")
-    world.run(world.time + 4 * REAP)
-    judge.check_end(stage.processes, stage.servers)
+    stage.end(*stage.add_callers(newcomer, 1, 0.0, longest=0.0, pace=0.0))
 
 
 async def _take_all(stage: Stage, caller: Caller, got: list[bool]) -> None:
