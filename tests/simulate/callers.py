@@ -7,6 +7,7 @@ code does, or as a task does.
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import AsyncExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -291,11 +292,14 @@ class Caller:
         random, world = self.random, self.process.world
         self._gets(hold)
         seconds = random.random() ** self.haste * self.longest
+        renews = random.random() < 0.7
+        if lease is not None and not renews and self.longest:
+            seconds = math.inf  # until its time is up
         while seconds > 0 and world.time < self.until and not hold.lost:
             step = min(seconds, random.uniform(0.05, 1.0))
             await self.pause(step)
             seconds -= step
-            if lease is not None and random.random() < 0.3:
+            if lease is not None and renews and random.random() < 0.3:
                 await self.do(lease, "renew")
             elif random.random() < 0.1 and not self._is_task:
                 with suppress(LockUnavailable):

@@ -145,7 +145,13 @@ def _given_up(random: Random, at: float, timeout: float) -> list[Fault]:
     return [Fault("mute", at / 2, "answer to get", 0, seconds, 0.9)]
 
 
+def _clock_set(random: Random, at: float, _timeout: float) -> list[Fault]:
+    """The time of day is set while somebody has a lease, for which others wait."""
+    return [Fault("servers_clock", at, "grant", 0, 0.0, random.random()) for _ in range(3)]
+
+
 SCENES: Final = (
+    _clock_set,
     _late_answer,
     _late_answer,
     _deposed_with_holder,
