@@ -7,6 +7,7 @@ code does, or as a task does.
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import AsyncExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,13 +30,18 @@ class Line(NamedTuple):
     """What callers want, and in which ways they ask for it: each is a method of `Caller`.
 
     :ivar limit: of a semaphore, or 0
-    :ivar where: the path under the namespace; without one no operator removes nodes
+    :ivar where: the path under the namespace
     """
 
     name: str
     kinds: tuple[str, ...]
     limit: int = 0
     where: str = ""
+
+    @property
+    def in_line(self) -> bool:
+        """Whether its nodes stand in a line, from which an operator may remove some."""
+        return not (self.limit or self.where.startswith("@"))
 
 
 LINES = (
@@ -44,7 +50,7 @@ LINES = (
     Line("batch", ("batch",), where="batch"),
     Line("prices", ("reader", "reader", "writer", "downgrade"), where="prices"),
     Line("seats", ("permit", "permit", "permits"), 2),
-    Line("report", ("lease", "lease", "job")),
+    Line("report", ("lease", "lease", "job"), where="@leases/report"),
     Line("beat", ("candidate", "leader"), where="%leader:beat"),
 )
 #: The caller that runs now.
@@ -94,6 +100,8 @@ class Caller:
         self.connected = False
         self._got = False
         self.thread: Thread
+        #: The one that it has asked for last.
+        self.lock: Any = None
         self.task: asyncio.Task[Any] | None = None
         self._is_task = task
 
@@ -102,10 +110,7 @@ class Caller:
 
     async def run(self) -> None:
         """Call again and again."""
-        CALLER.set(self)
         random, world = self.random, self.process.world
-        self.thread = world.thread
-        self.task = asyncio.current_task() if self._is_task else None
         await self.pause(random.uniform(0, self.pace))
         while world.time < self.until:
             line = random.choice(self.lines)
@@ -116,7 +121,10 @@ class Caller:
 
     async def call(self, line: Line, timeout: float | None, kind: str = "") -> bool:
         """Take a lock, hold it, and release it; return whether it got it."""
+        CALLER.set(self)
         world, process = self.process.world, self.process
+        self.thread = world.thread
+        self.task = asyncio.current_task() if self._is_task else None
         kind = kind or self.random.choice(line.kinds)
         if kind == "leader" and self._is_task:
             kind = "candidate"
@@ -173,7 +181,7 @@ class Caller:
     # --- kinds -----------------------------------------------------------------------------------
 
     def _options(self, timeout: float | None) -> dict[str, Any]:
-        return {"using": self.process.name, "timeout": timeout}
+        return {"using": self.process.alias, "timeout": timeout}
 
     async def _mutex(self, line: Line, timeout: float | None, **how: Any) -> None:
         random = self.random
@@ -209,6 +217,7 @@ class Caller:
 
     async def _permits(self, line: Line, timeout: float | None) -> None:
         lock = zk_semaphore(line.name, line.limit, **self._options(timeout))
+        self.lock = lock
         with self._in_time(timeout):
             if not await self.do(lock, "acquire", leases=line.limit):
                 return
@@ -237,7 +246,7 @@ class Caller:
     async def _leader(self, line: Line, timeout: float | None) -> None:
         """Lead again and again until somebody stops that."""
         process, random = self.process, self.random
-        leader = zk_leader(line.name, using=process.name)
+        leader = zk_leader(line.name, using=process.alias)
         stopped: list[float] = []
 
         def stop() -> None:
@@ -283,11 +292,14 @@ class Caller:
         random, world = self.random, self.process.world
         self._gets(hold)
         seconds = random.random() ** self.haste * self.longest
+        renews = random.random() < 0.7
+        if lease is not None and not renews and self.longest:
+            seconds = math.inf  # until its time is up
         while seconds > 0 and world.time < self.until and not hold.lost:
             step = min(seconds, random.uniform(0.05, 1.0))
             await self.pause(step)
             seconds -= step
-            if lease is not None and random.random() < 0.3:
+            if lease is not None and renews and random.random() < 0.3:
                 await self.do(lease, "renew")
             elif random.random() < 0.1 and not self._is_task:
                 with suppress(LockUnavailable):
@@ -318,6 +330,7 @@ class Block:
         self._timeout = timeout
 
     async def __aenter__(self) -> Any:
+        self._caller.lock = self._lock
         with self._caller._in_time(self._timeout):
             return await self._caller.do(self._lock, "__enter__")
 

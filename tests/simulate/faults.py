@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from .forks import fork
 from .server import TICK
 
 if TYPE_CHECKING:
@@ -144,7 +145,13 @@ def _given_up(random: Random, at: float, timeout: float) -> list[Fault]:
     return [Fault("mute", at / 2, "answer to get", 0, seconds, 0.9)]
 
 
+def _clock_set(random: Random, at: float, _timeout: float) -> list[Fault]:
+    """The time of day is set while somebody has a lease, for which others wait."""
+    return [Fault("servers_clock", at, "grant", 0, 0.0, random.random()) for _ in range(3)]
+
+
 SCENES: Final = (
+    _clock_set,
     _late_answer,
     _late_answer,
     _deposed_with_holder,
@@ -158,6 +165,7 @@ SCENES: Final = (
 KINDS: Final = {
     "stop": 8,
     "kill": 2,
+    "fork": 2,
     "cut": 5,
     "mute": 4,
     "deafen": 2,
@@ -173,6 +181,7 @@ KINDS: Final = {
     "wipe": 2,
     "tear": 4,
     "clock": 1,
+    "servers_clock": 1,
 }
 
 
@@ -211,6 +220,8 @@ class Faults:
 
     def _begin(self, fault: Fault, process: Process | None) -> None:
         stage = self.stage
+        if self.world.time >= self.until:
+            return
         if process is None:
             process = self._hit.get(fault.chain)
         if process is None or process.dead:
@@ -253,6 +264,9 @@ class Faults:
         process.kill()
         self.stage.judge.forget(process)
         return lambda: _ignore(self.stage.add_process())
+
+    def _fork(self, fault: Fault, process: Process) -> None:
+        self.world.after(0, fork, self, process)
 
     def _tear(self, fault: Fault, process: Process) -> None:
         callers = [one for one in self.stage.judge.callers if one.process is process and one.calls]
@@ -363,6 +377,12 @@ class Faults:
         server.stop()
         return server.go_on  # type: ignore[no-any-return]
 
+    def _servers_clock(self, fault: Fault, process: Process) -> None:
+        """Set the time of day of all servers, most often forwards."""
+        self.stage.judge.clock_set_at = self.world.time
+        for server in self.stage.servers:
+            server.wall += (2 * fault.more - 0.5) * self.stage.timeout
+
     def _crash(self, fault: Fault, process: Process) -> Callable[[], None] | None:
         server = self._server(fault, process, fault.seconds)
         if server is None:
@@ -424,7 +444,7 @@ class Faults:
     def _operate(self, fault: Fault, most: int | None) -> None:
         leader = next((one for one in self.stage.servers if one.role == "leading"), None)
         line = self.stage.lines[fault.who % len(self.stage.lines)]
-        if leader is None or not leader.serving or not line.where:
+        if leader is None or not leader.serving or not line.in_line:
             return
         path = f"/d/{line.where}"
         names = sorted(leader.tree.children.get(path, ()), key=lambda name: name[-10:])[:most]

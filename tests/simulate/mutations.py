@@ -8,20 +8,29 @@ of classes; most are of distlock, and two of the simulated client, which keeps t
 from __future__ import annotations
 
 import time
+from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from distlock import process
 from distlock.contenders.batch import BatchMember
 from distlock.contenders.contender import QueuedContender
 from distlock.contenders.waiting import Attempt
-from distlock.engine import deadline
+from distlock.engine import calls, deadline
 from distlock.engine.deadline import SessionDeadline
 from distlock.engine.errors import ConnectionLost
 from distlock.engine.reply import Reply
+from distlock.lease.hold import LeaseHold
+from distlock.locks import held_permits
+from distlock.locks.leader import Leader
+from distlock.owner.hold import Hold
+from distlock.queue import events as e
 from distlock.queue.machine import Machine
 from distlock.queue.semaphore import Permit, Turn
 from distlock.queue.states import State
+from distlock.session import registry
 from distlock.session.guaranteed_delete import GuaranteedDelete
+from distlock.session.lease_clock import LeaseClock
 from distlock.session.session import Session
 from distlock.session.watches import SharedWatches
 from tests.kit import table
@@ -160,6 +169,75 @@ def _no_catching_up(self: QueuedContender) -> None:
     self._connection = self.session.connection
 
 
+# --- leases and leaders --------------------------------------------------------------------------
+
+
+def _server_time_alone(self: LeaseClock, term: Any) -> float:
+    return float(self._readings[-1].time - term.mtime / 1000) if self._readings else 0.0
+
+
+def _without_checks(self: Session, steps: Any, done: Any) -> None:
+    _transact(self, lambda make: [one for one in steps(make) if one[0] != "check"], done)
+
+
+def _whatever_the_version(self: Session, steps: Any, done: Any) -> None:
+    def any_version(make: Any) -> list[Any]:
+        return [(*one[:-1], -1) if one[0] in ("write", "delete") else one for one in steps(make)]
+
+    _transact(self, any_version, done)
+
+
+_transact = Session.transact
+
+
+def _valid_from_the_answer(self: LeaseHold, _: Any, term: Any) -> None:
+    self.term = term
+    self._lease.ends_at = deadline.now() + term.ttl
+
+
+def _stop_the_work_only(self: Leader) -> None:
+    self._stopped = True
+    self._news.open()
+
+
+# --- the driver, and sessions --------------------------------------------------------------------
+
+
+def _prove_and_stay(self: Session, then: Callable[[bool], None]) -> None:
+    drop = self._client.drop
+    self._client.drop = lambda: None  # type: ignore[method-assign]
+    try:
+        _prove(self, then)
+    finally:
+        self._client.drop = drop  # type: ignore[method-assign]
+
+
+def _until_the_deadline(self: SessionDeadline, _: int) -> bool:
+    return self.running
+
+
+def _counted_when_sent(self: SessionDeadline, sent_at: float, session_timeout: float) -> None:
+    self._contacts = deque([(sent, sent) for sent, _ in self._contacts], maxlen=64)
+    _renew(self, sent_at, session_timeout)
+
+
+def _take_what_was_lost(self: Attempt[Any]) -> float | None:
+    again, self._deadline = self._deadline, 0.0 if self.contender.granted else self._deadline
+    try:
+        return _patience(self)
+    finally:
+        self._deadline = again
+
+
+_patience = Attempt.patience
+
+
+def _without_hook(module: Any) -> tuple[tuple[Any, str, Any], ...]:
+    """Let a module forget nothing in a forked child."""
+    hooks = [one for one in process._in_child if one.__module__ != module.__name__]
+    return ((process, "_in_child", hooks),)
+
+
 MUTATIONS: Final = (
     Mutation(
         "deadline: two thirds of T after each answer, whatever the leader has counted",
@@ -260,6 +338,82 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "one permit too many", "a newcomer got", ((Permit, "_judge", _judge_with_one_too_many),)
+    ),
+    Mutation(
+        "deadline: a hold from before a gap is held again",
+        "two holders",
+        ((SessionDeadline, "unbroken", _until_the_deadline),),
+        MANY,
+    ),
+    Mutation(
+        "deadline: a contact counts from its sending",
+        "two holders",
+        ((SessionDeadline, "renew", _counted_when_sent),),
+        MANY,
+    ),
+    Mutation(
+        "deadline: a contact is counted a quarter of T later",
+        "two holders",
+        ((deadline, "_REPORTED", 1 / 4),),
+        MANY,
+    ),
+    Mutation(
+        "the deadline of the last session counts for the next one",
+        "two holders",
+        ((SessionDeadline, "end", lambda _: None),),
+        MANY,
+    ),
+    Mutation(
+        "a session that has moved is not taken back",
+        "a newcomer got",
+        ((Session, "prove", _prove_and_stay),),
+        MANY,
+    ),
+    Mutation("an interrupted call undoes nothing", "", ((calls.Call, "_undo", lambda _: None),)),
+    Mutation(
+        "a grant that was lost before its call ended is the end",
+        "",
+        ((Attempt, "patience", _take_what_was_lost),),
+        MANY,
+    ),
+    Mutation(
+        "a lease ends by the server's clock alone",
+        "two holders",
+        ((LeaseClock, "age", _server_time_alone),),
+        MANY,
+    ),
+    Mutation(
+        "a lease is written whatever node is there",
+        "two holders",
+        ((Session, "transact", _without_checks),),
+        MANY,
+    ),
+    Mutation(
+        "a lease is written whatever version is there",
+        "two holders",
+        ((Session, "transact", _whatever_the_version),),
+    ),
+    Mutation(
+        "a lease is valid from the answer on",
+        "two holders",
+        ((LeaseHold, "renewed", _valid_from_the_answer),),
+    ),
+    Mutation(
+        "a leader that is stopped waits on",
+        "after stop()",
+        ((Leader, "stop", _stop_the_work_only),),
+    ),
+    Mutation(
+        "a hold does not know that it was forked",
+        "is believed",
+        ((Hold, "lost", property(lambda self: self._grant.lost)),),
+        MANY,
+    ),
+    Mutation(
+        "a forked child uses its parent's session", "in a child", _without_hook(registry), MANY
+    ),
+    Mutation(
+        "a forked child has its parent's permits", "in a child", _without_hook(held_permits), MANY
     ),
 )
 

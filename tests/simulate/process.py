@@ -67,6 +67,7 @@ class Process(Host):
         servers: list[Server],
         conf: Configuration,
         beside: Process | None = None,
+        alias: str = "",
     ) -> None:
         # NTP slews a clock by half a thousandth, so two differ by one at most.
         super().__init__(links.world, name, random, random.uniform(0.9995, 1.0005))
@@ -76,7 +77,8 @@ class Process(Host):
         self.links = links
         self.servers = servers
         #: All processes share the modules of distlock: each has an alias of its own there.
-        self.conf = replace(conf, alias=name)
+        self.alias = alias or name
+        self.conf = replace(conf, alias=self.alias)
         #: How far its wall clock is off, which somebody may set.
         self.wall = 0.0
         self.threads: list[Thread] = []
@@ -87,7 +89,7 @@ class Process(Host):
 
     def begin(self) -> None:
         """Begin a session."""
-        self.session = registry.session_for(self.name)
+        self.session = registry.session_for(self.alias)
 
     def spawn(self, name: str, run: Callable[[], Any]) -> Thread:
         """Start a thread."""
@@ -208,7 +210,7 @@ def simulated(world: World, random: Random) -> Iterator[None]:
         return id(world.thread)
 
     def this_thread() -> Any:
-        return world.thread
+        return getattr(world.thread, "known_as", world.thread)
 
     def run(call: Any) -> Any:
         thread = world.thread

@@ -88,6 +88,8 @@ class Server(Host):
         self.log: list[Txn] = []
         #: The epoch whose leader it has followed, and the last one that it has accepted.
         self.epoch = self._accepted = 0
+        #: How far its time of day is off, which somebody may set.
+        self.wall = 0.0
         #: The least timeout that it grants, in ticks.
         self.least = LEAST_TICKS
         self._sessions = 0
@@ -331,7 +333,7 @@ class Server(Host):
         """Work a request out, and propose what it changes, or that it is refused."""
         self._zxid += 1
         kind = request[0]
-        plan = Plan(self._ahead, self._zxid, self.clock(), session)
+        plan = Plan(self._ahead, self._zxid, self.world.time + self.wall, session)
         opens = None
         outcome: tuple[Any, Exception | None] = (True, None)
         error = None if origin is None or kind == "open" else self._refusal(session, origin[0])

@@ -169,6 +169,10 @@ class Thread:
         self.name = name
         #: As that of `threading.Thread`.
         self.ident = id(self)
+        #: What code in it takes for its thread.
+        self.known_as = self
+        #: Whether it goes on.
+        self.takes_part = True
         self._greenlet = greenlet(run)
         self._runs = False
         self._rung = False
@@ -184,6 +188,11 @@ class Thread:
     def over(self) -> bool:
         ended: bool = self._greenlet.dead
         return ended
+
+    def continue_as(self, other: Thread) -> None:
+        """Be another one in a forked child."""
+        self.known_as = other
+        self._greenlet.gr_context = other._greenlet.gr_context.copy()
 
     def wait(self, seconds: float | None) -> None:
         """Wait to be woken, None has no end; called in this thread."""
@@ -234,7 +243,7 @@ class Thread:
         self.host.after(random.random() * (LATE_TURN if late else TURN), self, self._go, self._wait)
 
     def _go(self, wait: int) -> None:
-        if wait == self._wait and not self.over:
+        if wait == self._wait and self.takes_part and not self.over:
             self._step()
 
     def _step(self, error: BaseException | None = None) -> None:
