@@ -37,8 +37,6 @@ logger = safe(get_logger(__name__))
 
 #: The seconds between two checks of a beat that does not lead.
 LOOK_SECONDS: Final = 1.0
-#: The seconds for which an ending beat waits for the release of its leadership.
-LEAVE_SECONDS: Final = 2.0
 
 
 class LeaderMixin(Scheduler):  # type: ignore[misc]  # Celery has no types
@@ -155,7 +153,7 @@ class _Candidate(threading.Thread):
         """Leave the queue or the leadership for good; a signal handler may repeat it."""
         self.leader.stop()
         if self.ident is not None:  # its start may have failed
-            self.join(LEAVE_SECONDS)
+            self.join(2.0)  # seconds for the release of the leadership
 
 
 class _Runs:
