@@ -175,7 +175,11 @@ class _Runs:
         except NoNode:
             return
         self._version = stat.version
-        self.sent_at = _read(data)
+        try:
+            sent_at = json.loads(data)["sent"]
+            self.sent_at = {str(name): float(at) for name, at in sent_at.items()}
+        except (ValueError, TypeError, LookupError, AttributeError):
+            logger.warning("beat: The node of the last runs is unreadable, and is replaced.")
 
     def claim(self, name: str, scheduled: Collection[str]) -> None:
         """Note that a task is sent now, and forget tasks that are no longer scheduled."""
@@ -203,13 +207,3 @@ class _Runs:
                 hold=self.hold,
             ) from error
         self._version, self.sent_at = int(stat.version), sent_at
-
-
-def _read(data: bytes) -> dict[str, float]:
-    """Return the data of a node, empty if it is unreadable."""
-    try:
-        sent_at = json.loads(data)["sent"]
-        return {str(name): float(at) for name, at in sent_at.items()}
-    except (ValueError, TypeError, LookupError, AttributeError):
-        logger.warning("beat: The node of the last runs is unreadable, and is replaced.")
-        return {}
