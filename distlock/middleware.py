@@ -10,7 +10,6 @@ Put it first, so that it covers everything that a request does.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -20,12 +19,10 @@ from django.http import HttpRequest, HttpResponse
 
 from .conf import Configuration, warn_unless_installed
 from .locks.held_permits import held_by, release_leftovers
-from .logs.loggers import safe
+from .logs.loggers import logger
 from .owner.owner import Owner, current, label
 from .responses import is_refused, refusal
 from .transactions import reclaim_transactions
-
-logger = safe(logging.getLogger("distlock"))
 
 #: The seconds between two checks whether the code of a cancelled request has ended.
 LOOK_SECONDS: Final = 0.1

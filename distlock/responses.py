@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 from http import HTTPStatus
@@ -17,9 +16,7 @@ from django.utils.translation import gettext as _
 
 from .conf import configuration
 from .exceptions import DeadlockDetected, LockBusy, LockUnavailable
-from .logs.loggers import safe
-
-logger = safe(logging.getLogger("distlock"))
+from .logs.loggers import logger
 
 #: The media type of a problem document.
 PROBLEM_TYPE = "application/problem+json"

@@ -7,15 +7,12 @@ the thread or task that caused them. It logs a receiver that raises, which never
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import Any, Protocol
 
 from django.dispatch import Signal
 
-from .logs.loggers import safe
-
-logger = safe(logging.getLogger("distlock"))
+from .logs.loggers import logger
 
 
 class _Signal(Signal):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -14,9 +13,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.http import HttpRequest
 
 from .exceptions import LockInTransaction
-from .logs.loggers import safe
-
-logger = safe(logging.getLogger("distlock"))
+from .logs.loggers import logger
 
 #: The states of libpq's connections without an open transaction, as psycopg numbers them: idle, and
 #: closed.

@@ -44,10 +44,6 @@ from .drawing import draw
 #: The seconds that a page may take for its reads, and the seconds of them for the locks.
 BUDGET: Final = 3.0
 LOCKS_BUDGET: Final = 1.8
-#: The seconds after which the page refreshes, and the least multiple of the last answer's time, so
-#: that a large tree is not read without a break.
-REFRESH_SECONDS: Final = 2.0
-REFRESH_TIMES: Final = 4
 #: The locks on a page.
 PAGE_SIZE: Final = 100
 #: The longest text to search for.
@@ -76,7 +72,7 @@ class Reading:
         """The milliseconds after which to read again."""
         # The time went on a timeout, not on a large tree.
         took = 0 if self.trouble else time.monotonic() - self.started
-        return int(max(REFRESH_SECONDS, REFRESH_TIMES * took) * 1000)
+        return int(max(2.0, 4 * took) * 1000)  # so that a large tree is not read without a break
 
     def attempt(self, read: Callable[[], Any]) -> Any:
         """Return the result of `read`, or None if it fails: then `trouble` has the reason."""

@@ -37,8 +37,6 @@ logger = safe(get_logger(__name__))
 
 #: The seconds between two checks of a beat that does not lead.
 LOOK_SECONDS: Final = 1.0
-#: The seconds for which an ending beat waits for the release of its leadership.
-LEAVE_SECONDS: Final = 2.0
 
 
 class LeaderMixin(Scheduler):  # type: ignore[misc]  # Celery has no types
@@ -155,7 +153,7 @@ class _Candidate(threading.Thread):
         """Leave the queue or the leadership for good; a signal handler may repeat it."""
         self.leader.stop()
         if self.ident is not None:  # its start may have failed
-            self.join(LEAVE_SECONDS)
+            self.join(2.0)  # seconds for the release of the leadership
 
 
 class _Runs:
@@ -177,7 +175,11 @@ class _Runs:
         except NoNode:
             return
         self._version = stat.version
-        self.sent_at = _read(data)
+        try:
+            sent_at = json.loads(data)["sent"]
+            self.sent_at = {str(name): float(at) for name, at in sent_at.items()}
+        except (ValueError, TypeError, LookupError, AttributeError):
+            logger.warning("beat: The node of the last runs is unreadable, and is replaced.")
 
     def claim(self, name: str, scheduled: Collection[str]) -> None:
         """Note that a task is sent now, and forget tasks that are no longer scheduled."""
@@ -205,13 +207,3 @@ class _Runs:
                 hold=self.hold,
             ) from error
         self._version, self.sent_at = int(stat.version), sent_at
-
-
-def _read(data: bytes) -> dict[str, float]:
-    """Return the data of a node, empty if it is unreadable."""
-    try:
-        sent_at = json.loads(data)["sent"]
-        return {str(name): float(at) for name, at in sent_at.items()}
-    except (ValueError, TypeError, LookupError, AttributeError):
-        logger.warning("beat: The node of the last runs is unreadable, and is replaced.")
-        return {}

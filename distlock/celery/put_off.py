@@ -31,8 +31,6 @@ HEADER = "distlock"
 #: RabbitMQ drops a message that passes the same delay queue twice, by its own record of the way.
 #: Celery 5.6 and later filter these headers, 5.4 and 5.5 do not.
 _WAY: Final = ("x-death", "x-first-death-", "x-last-death-")
-#: Part of the visibility timeout that a pause may take: the message waits for a free process, too.
-_PART: Final = 0.5
 
 
 class Record(NamedTuple):
@@ -106,7 +104,8 @@ def pause_limits(app: Any) -> tuple[float, float]:
     driver = connection.transport.driver_type
     whole_seconds = detect_quorum_queues is not None and detect_quorum_queues(app, driver)[0]
     visible = connection.transport_options.get("visibility_timeout")
-    longest = float("inf") if visible is None else _PART * float(visible)
+    # In the other half, the message waits for a free process.
+    longest = float("inf") if visible is None else float(visible) / 2
     return (1.0 if whole_seconds else 0.0), longest
 
 

@@ -160,8 +160,9 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
                 result = self.AsyncResult(first.task_id)
                 result.distlock_duplicate = True
                 return result
-            if not _continues_chain(options):
-                raise first
+            parent = options.get("parent_id")
+            if not (parent and current_task and current_task.request.id == parent):
+                raise first  # or else this worker publishes the next link of a chain
             self._fail(own, first, options)
             return self.AsyncResult(own)
         headers = {**(options.pop("headers", None) or {}), HEADER: header}
@@ -302,12 +303,6 @@ def is_duplicate(result: Any) -> bool:
     :param result: the result of `QueuedOnce.apply_async` or ``delay()``
     """
     return getattr(result, "distlock_duplicate", False) is True
-
-
-def _continues_chain(options: dict[str, Any]) -> bool:
-    """Return whether the worker publishes the next link of a chain."""
-    parent = options.get("parent_id")
-    return bool(parent and current_task and current_task.request.id == parent)
 
 
 def lease_of(request: Any, ttl: float | None = None) -> PersistentLease | None:

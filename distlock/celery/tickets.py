@@ -28,8 +28,6 @@ from distlock.session.session import Session
 
 #: The most seconds that a ticket lasts without a renewal, whatever its data.
 LONGEST: Final = 600.0
-#: The number of attempts to draw a ticket whose parents the server keeps removing.
-_TRIES: Final = 3
 
 
 class Ticket:
@@ -92,7 +90,7 @@ class Ticket:
     def _draw(self, data: bytes) -> Program[Any]:
         create = partial(self._session.create_persistent, sequential=True)
         self._draws = True
-        for _ in range(_TRIES):
+        for _ in range(3):  # the server may remove the parents meanwhile
             try:
                 return (yield partial(create, f"{self._parent}/{self._task}-", data))[1]
             except NoNode:

@@ -23,8 +23,6 @@ from .put_off import logger, pause_limits
 from .tickets import Ticket
 
 EXCHANGE: Final[Any] = Exchange("distlock.wakes", type="fanout", durable=False, delivery_mode=1)
-#: The number of wakes without a message that a worker remembers, and the seconds.
-_REMEMBERED: Final = (10_000, 60)
 
 
 def wake_first(app: Any, ticket: Ticket) -> None:
@@ -63,7 +61,7 @@ class Wakes(bootsteps.ConsumerStep):  # type: ignore[misc]  # Celery has no type
 
     def __init__(self, consumer: Any, **options: Any) -> None:
         super().__init__(consumer, **options)
-        self._early = LimitedSet(*_REMEMBERED)
+        self._early = LimitedSet(maxlen=10_000, expires=60)  # seconds
         self._timer = consumer.timer
         signals.task_received.connect(self._received)
 

@@ -24,8 +24,6 @@ _CREATE, _DELETE, _SET_DATA, _CHECK, _CREATE2, _CREATE_CONTAINER = 1, 2, 5, 13, 
 # The flags of a create: the bits of the first two, and the only other one.
 _EPHEMERAL, _SEQUENTIAL, _CONTAINER = 1, 2, 4
 
-#: The number of all kinds of watches.
-_ANY: Final = 3
 #: The kinds of watches that stay, by their numbers in a request for one.
 _MODES: Final = (Kind.PERSISTENT, Kind.RECURSIVE)
 
@@ -260,7 +258,7 @@ class Requests:
 
 def _kinds(number: int) -> Sequence[Kind]:
     try:
-        return list(Kind) if number == _ANY else [Kind(number)]
+        return list(Kind) if number == 3 else [Kind(number)]
     except ValueError:
         raise Refused(Code.MARSHALLING) from None
 

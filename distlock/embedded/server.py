@@ -37,18 +37,13 @@ logger = safe(logging.getLogger(__name__))
 MOST_CONNECTIONS: Final = 200
 #: How long a client may take to ask for a session, in seconds.
 GREETING_TIMEOUT: Final = 10.0
-#: How often the server looks for what has had its time, in seconds.
-_INTERVAL: Final = 0.2
 
 #: 2020-01-01, in seconds since 1970.
 EPOCH: Final = 1_577_836_800
-#: More transactions than it can carry out in a second.
-ZXIDS_PER_SECOND: Final = 1 << 20
 
 PASSWORD_LENGTH: Final = 16
 #: The version whose answers it gives.
 _VERSION: Final = "3.8.0-distlock-embedded"
-_EVENT_XID: Final = -1
 _CONNECTED: Final = 3
 
 
@@ -92,7 +87,7 @@ class Connection(asyncio.Protocol):
         if self._requests is not None and not self._requests.may_read(acl):
             return
         body = jute.pack_integer(kind) + jute.pack_integer(_CONNECTED) + jute.pack_text(path)
-        self._events.append(jute.pack_reply(_EVENT_XID, -1, 0, body))
+        self._events.append(jute.pack_reply(-1, -1, 0, body))
         self._server.loop.call_soon_threadsafe(self._send)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -229,7 +224,8 @@ class EmbeddedZooKeeper:
         idle: float = math.inf,
     ) -> None:
         self.session_timeouts = session_timeouts
-        self.tree = MemoryTree(zxid=int((time.time() - EPOCH) * ZXIDS_PER_SECOND))
+        # More transactions than it can carry out in a second.
+        self.tree = MemoryTree(zxid=int((time.time() - EPOCH) * (1 << 20)))
         self.sessions: dict[int, Session] = {}
         #: The longest there first.
         self.connections: dict[Connection, None] = {}
@@ -323,7 +319,7 @@ class EmbeddedZooKeeper:
             await asyncio.sleep(0)
 
     def _tick(self) -> None:
-        self.loop.call_later(_INTERVAL, self._tick)
+        self.loop.call_later(0.2, self._tick)
         self._expire()
         self.tree.reap_when_due()
         now = time.monotonic()

@@ -29,8 +29,6 @@ from .state import LEADER, LEASES, Contender, Lock, Mode, Snapshot, key_of
 
 #: The name of a lock: of a lease, of a key too long for the tree, of a peer's.
 _NAME: Final = re.compile(rf"({LEASES}/)?(?!\.\.?$)[^@/][^/]*")
-#: The number of foreign nodes whose names are shown.
-FOREIGN_SHOWN: Final = 5
 #: The nodes of a semaphore: the parents of its permits and of its queue, by their wire names.
 PARTS: Final = ("leases", "locks")
 MODES: Final[dict[str, Mode]] = {
@@ -236,7 +234,7 @@ def listed_lock(lock: Lock, names: Sequence[str]) -> ListedLock:
     line = in_line(names)
     known = {*PARTS, *(node.name for node in line)}
     foreign = sorted(name for name in names if name not in known)
-    lock = replace(lock, foreign=tuple(text_in(name) for name in foreign[:FOREIGN_SHOWN]))
+    lock = replace(lock, foreign=tuple(text_in(name) for name in foreign[:5]))
     if not line:
         return ListedLock(replace(lock, kind="unknown"))
     if any(node.kind != znodes.LOCK for node in line):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from datetime import datetime
@@ -16,15 +15,12 @@ from django.dispatch import receiver
 from distlock import process, signals
 from distlock.engine.deadline import now
 from distlock.exceptions import DistlockError, LockLost, NotOwner
-from distlock.logs.loggers import safe
 from distlock.owner.hold import Hold, announce_change
 from distlock.owner.owner import current
 from distlock.session.session import Session
 
 from .nodes import Term
 from .operation import Operation
-
-logger = safe(logging.getLogger("distlock"))
 
 #: The part by which the server's clock may run faster than ours: twice the most that NTP corrects.
 DRIFT: Final = 0.001

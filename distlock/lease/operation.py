@@ -28,10 +28,6 @@ from .nodes import LeaseHolder, Term, encode, parent_of_leases
 Error: TypeAlias = BaseException | None
 #: The node has changed since the operation judged it; to be caught.
 CHANGED: Final = (BadVersion, NoNode, NodeExists)
-#: A waiter looks again after this many seconds at the latest, and so notices a dead link.
-LOOK_AGAIN_SECONDS: Final = 20.0
-#: The most by which rounding to milliseconds moves two times apart, in seconds.
-_ROUNDING: Final = 0.002
 
 
 class Operation(Driver):
@@ -287,7 +283,8 @@ class Operation(Driver):
         """Wait until the node changes, or its term has ended."""
         self._waits = True
         remaining = self.session.lease_clock.remaining(self.term) if self.term else math.inf
-        due = time.monotonic() + min(max(remaining, 0) + _ROUNDING, LOOK_AGAIN_SECONDS)
+        # Rounding to milliseconds moves two times apart. At the latest it notices a dead link.
+        due = time.monotonic() + min(max(remaining, 0) + 0.002, 20.0)
         while self._watched and (rest := due - time.monotonic()) > 0:
             yield rest
 

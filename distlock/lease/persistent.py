@@ -8,7 +8,6 @@ Then somebody else may take it over, with a higher fencing token. Waiters do not
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -21,7 +20,7 @@ from distlock.engine.calls import Call, Steps, Wake
 from distlock.engine.errors import BadVersion, NoNode
 from distlock.exceptions import DistlockError, LockBusy, LockInTransaction, LockLost, NotOwner
 from distlock.keys import templates
-from distlock.logs.loggers import safe
+from distlock.logs.loggers import logger
 from distlock.owner.owner import current
 from distlock.session.programs import Request, each, in_background
 from distlock.session.registry import session_for
@@ -33,9 +32,6 @@ from .nodes import LeaseHolder, Term, check_owner, check_ttl, parent_of_leases
 from .operation import Operation, remove
 
 __all__ = ["LeaseHold", "LeaseHolder", "PersistentLease", "sweep", "zk_lease"]
-
-
-logger = safe(logging.getLogger("distlock"))
 
 
 class PersistentLease:

@@ -44,10 +44,6 @@ if TYPE_CHECKING:
 WAITS: Final = "@waits"
 #: The seconds after which a look is given up.
 BUDGET_SECONDS: Final = 3.0
-#: The number of attempts to put up a notice whose parent the server keeps removing.
-_TRIES: Final = 3
-#: The most that a look is delayed, as a fraction, so that waiters that came together spread out.
-_JITTER: Final = 0.1
 
 _OWNER = re.compile(r"[0-9a-f]{32}")
 
@@ -84,8 +80,9 @@ class DeadlockDetector:
         now = time.monotonic()
         if now >= self._next:
             first = self._notice is None
-            # At half of the time, put up the notice: the others need it when they look.
-            self._next = now + self._after * (0.5 if first else random.uniform(1, 1 + _JITTER))  # noqa: S311
+            # At half of the time, put up the notice: the others need it when they look. Waiters
+            # that came together spread out.
+            self._next = now + self._after * (0.5 if first else random.uniform(1, 1.1))  # noqa: S311
             node = contender.node
             if node is not None and contender.session.connected:
                 self._notice = self._notice or _Notice(contender.session, self._owner.id)
@@ -229,7 +226,7 @@ class _Notice:
         self._session.delete(self._path, self._sent_in)
 
     def _program(self, data: bytes) -> Program[None]:
-        for _ in range(_TRIES):
+        for _ in range(3):  # the server may remove the parent meanwhile
             try:
                 yield partial(self._create, data)
             except NodeExists:  # only its owner's, of this wait or the one before

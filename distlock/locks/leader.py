@@ -7,7 +7,6 @@ here. Source: Curator's ``LeaderSelector`` (`Leader.run`) and ``LeaderLatch``
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from distlock.exceptions import LockBusy, LockLost, LockUnavailable
 from distlock.inspection.state import LEADER
 from distlock.keys.templates import literal_key
 from distlock.keys.znodes import Participant, incompatible_recipe
-from distlock.logs.loggers import safe
+from distlock.logs.loggers import logger
 from distlock.owner.hold import Hold
 from distlock.owner.owner import Owner
 from distlock.queue.policies import MUTEX
@@ -33,8 +32,6 @@ from .mutex import Mutex
 
 if TYPE_CHECKING:
     from distlock.contenders.waiting import InLine
-
-logger = safe(logging.getLogger("distlock"))
 
 
 class Leader(Mutex):

@@ -6,27 +6,21 @@ has failed.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from distlock.conf import UNSET, configuration
 from distlock.engine.calls import Call, Steps, Wake
 from distlock.exceptions import LockBusy, LockLost, NotOwner
-from distlock.logs.loggers import safe
+from distlock.logs.loggers import logger
 from distlock.owner.hold import Hold
 from distlock.owner.owner import Owner
 
 from . import cancellation
 from .lock import BlockEnd, KeyLock, Lock, Options
 from .mutex import zk_lock
-
-logger = safe(logging.getLogger("distlock"))
-
-#: The seconds after the deadline in which the next lock is still tried. Its answer may take 0.4 s.
-SLACK_SECONDS: Final = 0.1
 
 
 class MultiLock(Lock["tuple[Hold, ...]"]):
@@ -117,7 +111,7 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
 def _time_left(lock: KeyLock, limit: float | None, waited: float) -> float | None:
     if limit is None:
         return None
-    if limit and limit - waited < -SLACK_SECONDS:
+    if limit and limit - waited < -0.1:  # seconds: its answer may take 0.4 s
         raise LockBusy(
             f"The lock {lock.key!r} was not tried, since no time was left.",
             key=lock.key,

@@ -8,7 +8,6 @@ Source: Curator's ``Revoker``, ``Revocable`` and ``RevocationListener``.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -21,12 +20,10 @@ from distlock.inspection.state import LEASES
 from distlock.keys.znodes import Participant, with_request
 from distlock.lease.nodes import LeaseHolder, Term
 from distlock.lease.operation import remove
-from distlock.logs.loggers import safe
+from distlock.logs.loggers import logger
 from distlock.session.programs import Program, Request
 from distlock.session.registry import session_for
 from distlock.session.session import Session
-
-logger = safe(logging.getLogger("distlock"))
 
 _L = TypeVar("_L")
 

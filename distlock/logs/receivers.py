@@ -7,15 +7,12 @@ The logger is ``distlock``. Its records carry their facts as fields, for formatt
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from distlock import signals
 from distlock.text import printable
 
-from .loggers import safe
-
-logger = safe(logging.getLogger("distlock"))
+from .loggers import logger
 
 
 def connect() -> None:

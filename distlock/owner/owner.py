@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import concurrent.futures.thread
 import json
-import logging
 import sys
 import threading
 import time
@@ -37,7 +36,7 @@ from uuid import uuid4
 
 from distlock import process
 from distlock.conf import Configuration
-from distlock.logs.loggers import safe
+from distlock.logs.loggers import logger
 from distlock.transactions import end_statements
 
 from .call_stack import (
@@ -51,8 +50,6 @@ from .call_stack import (
     stack,
 )
 from .hold import Held
-
-logger = safe(logging.getLogger("distlock"))
 
 #: The number of calls that an owner notes before it drops those that have ended.
 MANY_CALLS: Final = 8

@@ -39,9 +39,6 @@ PASSED_ON: Final = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-#: How long before the end of its proven hold a command gets SIGTERM, in session timeouts. At the
-#: end it is killed: from then on, others may have the lock (`engine.deadline`).
-SPARE: Final = 1 / 12
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -93,7 +90,8 @@ def _run_locked(command: BaseCommand, argv: list[str], options: dict[str, Any]) 
         lock = zk_lock(key, timeout=options["timeout"], using=using)
         with _Signals() as signals, label(f"run {Path(argv[0]).name}"), lock as hold:
             signals.end_the_wait = False
-            spare = session_for(using).timeout * SPARE
+            # At the end of its proven hold it is killed: from then on, others may have the lock.
+            spare = session_for(using).timeout / 12
             ours = {"DISTLOCK_KEY": key, "DISTLOCK_TOKEN": str(hold.token)}
             environment = {**os.environ, **ours}
             with WatchedCommand(argv, environment=environment, seconds=hold.valid_for()) as started:
