@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from django.apps import apps
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.management.subcommands import break_, doctor, revoke, run, server, show, sweep
 from distlock.management.subcommands import list as list_
@@ -23,6 +23,11 @@ SUBCOMMANDS: dict[str, Any] = {
     "show": show,
     "sweep": sweep,
 }
+
+CHAOS_IS_MISSING = (
+    "This subcommand is in django-distlock-chaos: install it (docs/how-to/install.md), and add "
+    '"distlock_chaos" to INSTALLED_APPS.'
+)
 
 
 def subcommands() -> dict[str, Any]:
@@ -59,6 +64,13 @@ class Command(BaseCommand):
                     formatter_class=parser.formatter_class,
                 )
             )
+        if "chaos" not in subparsers.choices:
+            # It takes any argument: whoever types an option, too, is told what to install.
+            missing = subparsers.add_parser("chaos", prefix_chars="\0", add_help=False)
+            missing.add_argument("arguments", nargs="*")
 
     def handle(self, *_: Any, subcommand: str, **options: Any) -> None:
-        subcommands()[subcommand].handle(self, options)
+        known = subcommands()
+        if subcommand not in known:
+            raise CommandError(CHAOS_IS_MISSING)
+        known[subcommand].handle(self, options)
