@@ -14,7 +14,7 @@ from .messages import AccessList, Create2, Delete, GetChildren, GetData
 from .settings import ROLES, bits
 
 if TYPE_CHECKING:
-    from distlock.engine.configuration import Configuration
+    from distlock.engine.protocol import Configuration
 
 #: The bytes of a message before the request: its number and its type.
 _HEAD: Final = 8
