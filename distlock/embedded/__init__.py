@@ -16,7 +16,5 @@ Bytes come in; replies, watch events and log lines go out. From the socket inwar
 
 from __future__ import annotations
 
-from typing import Final
-
 #: Its limits, in a few words.
-ABOUT: Final = "for development: one process, nothing on disk, no replication"
+ABOUT = "for development: one process, nothing on disk, no replication"

@@ -242,12 +242,9 @@ failure: Final = partial(Finding, "error")
 class Engine(Protocol):
     """The module ``engine`` of an engine."""
 
-    @property
-    def lend(self) -> Callable[[Any, Configuration], Any] | None:
-        """Makes the library's own client on the session of ours, for users, on its thread, or None.
-
-        It is None where that cannot be.
-        """
+    #: Makes the library's own client on the session of ours, given that and the settings, on the
+    #: connection thread; None where that cannot be.
+    lend: Any
 
     def client(self, conf: Configuration, changed: Callable[[bool, int], None]) -> EngineClient:
         """Return a new client, which does not connect yet.
