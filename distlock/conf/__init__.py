@@ -19,8 +19,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.views.decorators.debug import sensitive_variables
 
-from distlock.engine.configuration import Configuration as Configuration
 from distlock.engine.hosts import joined
+from distlock.engine.protocol import Configuration as Configuration
 
 from .rules import problems
 

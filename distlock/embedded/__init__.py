@@ -6,7 +6,5 @@ It speaks ZooKeeper's own protocol over TCP on loopback, so any client of ZooKee
 
 from __future__ import annotations
 
-from typing import Final
-
 #: Its limits, in a few words.
-ABOUT: Final = "for development: one process, nothing on disk, no replication"
+ABOUT = "for development: one process, nothing on disk, no replication"

@@ -12,7 +12,7 @@ from .hosts import client_of
 from .reply import Reply
 
 if TYPE_CHECKING:
-    from .configuration import Configuration
+    from .protocol import Configuration
 
 
 class Asking:

@@ -16,8 +16,7 @@ from django.core.checks import Error
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .configuration import Configuration
-    from .protocol import Engine, EngineClient, Settings
+    from .protocol import Configuration, Engine, EngineClient, Settings
 
 #: The engines, as packages beside this module; see `protocol`.
 ENGINES: Final = ("zookeeper", "redis")

@@ -24,16 +24,17 @@ the connection: ``client``, `serving`, and, of ZooKeeper, ``connection``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from django.core.checks import CheckMessage
 
-    from .configuration import Configuration
     from .deadline import SessionDeadline
     from .reply import Reply
 
@@ -164,6 +165,33 @@ class EngineClient(Requests, Protocol):
 # --- an engine -----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """One alias of ``DISTLOCK``, checked. Times are seconds; see docs/reference/settings.md."""
+
+    alias: str = "default"
+    #: A URL may hold a password.
+    hosts: str = field(default="127.0.0.1:2181", repr=False)
+    namespace: str = "/distlock"
+    timeout: float | None = 5.0
+    session_timeout: float = 10.0
+    connect_timeout: float = 3.0
+    auth: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    acl: Any = field(default="open", repr=False)
+    tls: Mapping[str, Any] | None = field(default=None, repr=False)
+    in_transaction: str = "raise"
+    busy_status: int = 423
+    retry_after: float = 1.0
+    node_data: str = "full"
+    label: str = "route"
+    deadlock_after: float | None = 3.0
+    strict: bool = False
+    max_node_bytes: int = 750_000
+    history: int = 0
+    history_slow: float = 1.0
+    replicas: int = 0
+
+
 class Settings(Protocol):
     """The module ``settings`` of an engine: the settings it has.
 
@@ -214,12 +242,9 @@ failure: Final = partial(Finding, "error")
 class Engine(Protocol):
     """The module ``engine`` of an engine."""
 
-    @property
-    def lend(self) -> Callable[[Any, Configuration], Any] | None:
-        """Makes the library's own client on the session of ours, for users, on its thread, or None.
-
-        It is None where that cannot be.
-        """
+    #: Makes the library's own client on the session of ours, given that and the settings, on the
+    #: connection thread; None where that cannot be.
+    lend: Any
 
     def client(self, conf: Configuration, changed: Callable[[bool, int], None]) -> EngineClient:
         """Return a new client, which does not connect yet.

@@ -23,6 +23,7 @@ from .termination import release_in_commands
 
 if TYPE_CHECKING:
     from distlock.engine.kazoo import KazooClient
+    from distlock.engine.reply import Done
 
     from .session import Observer
 
@@ -105,15 +106,20 @@ def kazoo_client(using: str = "default") -> KazooClient:
     :raises RuntimeError: the alias uses another engine than ZooKeeper
     """
     session = session_for(using)
-    if engine_of(session.conf.hosts).lend is None:
+    lend = engine_of(session.conf.hosts).lend
+    if lend is None:
         raise RuntimeError(
             f"DISTLOCK[{using!r}] uses {settings_of(session.conf.hosts).NAME}, for which there is "
             "no client of kazoo. Name an alias of ZooKeeper in `using`, or make a client of your "
             "own."
         )
-    kazoo: KazooClient | None = session.lent
-    if kazoo is None or not kazoo.connected:
-        kazoo = session.call(session.lend, timeout=session.conf.connect_timeout, key="")
+    if session.lent is None or not session.lent.connected:
+
+        def make(done: Done) -> None:  # once the server has taken the credentials
+            session.soon(lambda: done(lend(session.make, session.conf), None))
+
+        session.lent = session.call(make, timeout=session.conf.connect_timeout, key="")
+    kazoo: KazooClient = session.lent
     return kazoo
 
 

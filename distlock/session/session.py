@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from distlock.engine.deadline import TICKS, Heartbeat, now
 from distlock.engine.errors import NotConnected, refusal
 from distlock.engine.guard import guarded
-from distlock.engine.hosts import client_of, engine_of, settings_of
+from distlock.engine.hosts import client_of, settings_of
 from distlock.keys.limits import LEAST_TICKS
 from distlock.logs.loggers import safe
 
@@ -118,15 +118,6 @@ class Session(SessionRequests):
     def server(self) -> str:
         """Host and port of the connected server, empty without a connection."""
         return self._client.server
-
-    def lend(self, done: Done) -> None:
-        """Make the library's own client on this session; see `Engine.lend`."""
-        self.soon(partial(self._lend, done))
-
-    def _lend(self, done: Done) -> None:
-        lend: Any = engine_of(self.conf.hosts).lend
-        self.lent = lend(self._client, self.conf)
-        done(self.lent, None)
 
     # --- asking ----------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from .settings import SENTINEL
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from distlock.engine.configuration import Configuration
+    from distlock.engine.protocol import Configuration
 
 _PORT: Final = 26379
 

@@ -52,7 +52,7 @@ from .requests import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distlock.engine.configuration import Configuration
+    from distlock.engine.protocol import Configuration
 
 #: The watch events, by the first letter of their message.
 _DELETED: Final = "D"

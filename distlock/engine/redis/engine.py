@@ -12,8 +12,7 @@ from .server import servers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.engine.configuration import Configuration
-    from distlock.engine.protocol import Finding
+    from distlock.engine.protocol import Configuration, Finding
 
 __all__ = ["advice", "client", "lend", "looks", "report", "servers", "shown"]
 

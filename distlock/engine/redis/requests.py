@@ -21,7 +21,7 @@ from .library import function
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distlock.engine.configuration import Configuration
+    from distlock.engine.protocol import Configuration
     from distlock.engine.reply import Reply
 
 #: How long an empty container stays, in milliseconds.

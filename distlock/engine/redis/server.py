@@ -18,7 +18,7 @@ from .settings import is_sentinel
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from distlock.engine.configuration import Configuration
+    from distlock.engine.protocol import Configuration
 
 
 def servers(conf: Configuration, timeout: float) -> tuple[bool, list[Finding]]:
@@ -57,11 +57,8 @@ def servers(conf: Configuration, timeout: float) -> tuple[bool, list[Finding]]:
             advice = (
                 "Set maxmemory-policy noeviction, or use another server for locks than for a cache."
             )
-            found.append(
-                failure("memory", f"{message}.", advice)
-                if limit
-                else warning("memory", f"{message} once it has a limit.", advice)
-            )
+            when = "" if limit else " once it has a limit"
+            found.append((failure if limit else warning)("memory", f"{message}{when}.", advice))
 
     if told.get("aof_enabled") == "1":
         found.append(ok("persistence", "appendonly yes"))

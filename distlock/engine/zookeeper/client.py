@@ -32,7 +32,7 @@ from .requests import Requests, access_list
 from .settings import EMBEDDED
 
 if TYPE_CHECKING:
-    from distlock.engine.configuration import Configuration
+    from distlock.engine.protocol import Configuration
 
 # The first getaddrinfo() imports this codec. On the connection thread that would leave the import
 # lock taken in a child forked meanwhile, which could then never connect.

@@ -25,7 +25,7 @@ from .shared_client import SharedClient
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.engine.configuration import Configuration
+    from distlock.engine.protocol import Configuration
 
 #: The number of nodes whose ACLs are checked.
 _ACLS: Final = 1000

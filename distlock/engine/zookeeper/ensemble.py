@@ -26,7 +26,7 @@ from .settings import EMBEDDED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.engine.configuration import Configuration
+    from distlock.engine.protocol import Configuration
 
 _FACT = re.compile(r"^(Zookeeper version|Mode|Connections): *([^,\r\n]*)", re.MULTILINE)
 _TICK = re.compile(r"^tickTime=(\d+)", re.MULTILINE)

@@ -11,10 +11,10 @@ from distlock.jute import pack_integer, pack_text
 from distlock.keys.limits import LONGEST_MESSAGE
 
 from .messages import AccessList, Create2, Delete, GetChildren, GetData
-from .settings import ROLES, bits
+from .settings import BITS, ROLES
 
 if TYPE_CHECKING:
-    from distlock.engine.configuration import Configuration
+    from distlock.engine.protocol import Configuration
 
 #: The bytes of a message before the request: its number and its type.
 _HEAD: Final = 8
@@ -130,7 +130,7 @@ def access_list(conf: Configuration) -> AccessList:
         return AccessList(kazoo.CREATOR_ALL_ACL)
     if isinstance(conf.acl, Mapping):
         return AccessList(
-            kazoo.ACL(bits(may), kazoo.Id(scheme, name))
+            kazoo.ACL(sum(map(BITS.__getitem__, may)), kazoo.Id(scheme, name))
             for role, may in ROLES.items()
             for scheme, name in conf.acl.get(role, ())
         )

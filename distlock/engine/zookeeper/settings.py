@@ -36,13 +36,13 @@ _TLS_OPTIONS = {"ca", "cert", "key", "key_password", "verify", "check_hostname"}
 
 
 def _auth(value: object) -> bool:
-    return value is None or (isinstance(value, list | tuple) and all(map(is_pair, value)))
+    return value is None or (isinstance(value, list | tuple) and all(map(_is_pair, value)))
 
 
 def _acl(value: object) -> bool:
     if isinstance(value, str):
         return value in ("open", "creator")
-    return (isinstance(value, list) and bool(value)) or is_roles(value)
+    return (isinstance(value, list) and bool(value)) or _is_roles(value)
 
 
 def _tls(value: object) -> bool:
@@ -61,13 +61,7 @@ def _tls(value: object) -> bool:
     )
 
 
-def bits(letters: str) -> int:
-    """Return permissions as ZooKeeper's number."""
-    return sum(BITS[letter] for letter in letters)
-
-
-def is_roles(value: object) -> bool:
-    """Return whether a value of ``ACL`` names the users of the roles, in a form that can work."""
+def _is_roles(value: object) -> bool:
     return (
         isinstance(value, Mapping)
         and set(value) >= _REQUIRED
@@ -77,8 +71,7 @@ def is_roles(value: object) -> bool:
     )
 
 
-def is_pair(value: object) -> bool:
-    """Return whether it is a scheme and what belongs to it, neither of them empty."""
+def _is_pair(value: object) -> bool:
     return (
         isinstance(value, list | tuple)
         and len(value) == 2
@@ -89,7 +82,7 @@ def is_pair(value: object) -> bool:
 def _is_user(user: Any) -> bool:
     # A password in place of its digest would lock everybody out, and everybody could read it.
     return (
-        is_pair(user)
+        _is_pair(user)
         and user[0] != "auth"
         and (user[0] != "digest" or _DIGEST.fullmatch(user[1]) is not None)
     )
@@ -126,13 +119,14 @@ def mistake_in(hosts: Any) -> str | None:
 
 
 def problems(where: str, options: Mapping[Any, Any]) -> Iterator[CheckMessage]:
-    has_sasl = _has_sasl(options)
+    hosts, pairs = options.get("HOSTS"), options.get("AUTH")
+    has_sasl = _auth(pairs) and "sasl" in [scheme for scheme, _ in pairs or ()]
     if has_sasl and find_spec("puresasl") is None:
         yield mistake(
             f"{where}['AUTH'] has SASL credentials, but pure-sasl is not installed.",
             "Install django-distlock[sasl].",
         )
-    if not _is_embedded(options):
+    if not is_ensemble(hosts) or joined(hosts) != EMBEDDED:
         return
     if options.get("TLS") is not None or has_sasl:
         yield mistake(
@@ -177,13 +171,3 @@ def is_ensemble(hosts: object) -> bool:
     return all(map(is_server, servers.split(","))) and not (
         chroot and any(name in ("", ".", "..") for name in chroot.split("/"))
     )
-
-
-def _is_embedded(options: Mapping[Any, Any]) -> bool:
-    hosts = options.get("HOSTS")
-    return is_ensemble(hosts) and joined(hosts) == EMBEDDED
-
-
-def _has_sasl(options: Mapping[Any, Any]) -> bool:
-    pairs = options.get("AUTH")
-    return _auth(pairs) and "sasl" in [scheme for scheme, _ in pairs or ()]

@@ -25,7 +25,7 @@ from .requests import Borrowed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distlock.engine.configuration import Configuration
+    from distlock.engine.protocol import Configuration
 
     from .client import Client
 
