@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -31,6 +31,11 @@ def _package(hosts: object) -> str:
     return "redis" if isinstance(hosts, str) and "://" in hosts else "zookeeper"
 
 
+@cache  # while Python ends, nothing can be imported any more
+def _module(package: str, name: str) -> Any:
+    return import_module(f".{package}.{name}", __package__)
+
+
 def settings_of(hosts: object) -> Settings:
     """Return what an engine says of settings with this ``HOSTS``, which may be wrong."""
     return settings_in(_package(hosts))
@@ -38,12 +43,12 @@ def settings_of(hosts: object) -> Settings:
 
 def settings_in(package: str) -> Settings:
     """Return what the engine of this package says of settings."""
-    return cast("Settings", import_module(f".{package}.settings", __package__))
+    return cast("Settings", _module(package, "settings"))
 
 
 def engine_of(hosts: object) -> Engine:
     """Return the engine for these servers; an ImportError if its library is not installed."""
-    return cast("Engine", import_module(f".{_package(hosts)}.engine", __package__))
+    return cast("Engine", _module(_package(hosts), "engine"))
 
 
 def client_of(conf: Configuration, changed: Callable[[bool, int], None]) -> EngineClient:
