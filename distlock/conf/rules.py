@@ -40,8 +40,10 @@ def problems(alias: str, options: object) -> Iterator[CheckMessage]:
             yield mistake(f"{where} has an unknown setting {name!r}.", hint)
     for name, (accepts, expected) in rules.items():
         if name in options and not accepts(options[name]):
-            shown = f": {options[name]!r:.200}" if name in _RULES else ""  # it may be a secret
-            what = engine.mistake_in(options[name]) if name == "HOSTS" else f"is not valid{shown}"
+            shown = repr(options[name])
+            # Somebody may have written user:password@host.
+            value = f": {shown:.200}" if name in _RULES and "@" not in shown else ""
+            what = engine.mistake_in(options[name]) if name == "HOSTS" else f"is not valid{value}"
             yield mistake(f"{where}[{name!r}] {what}.", f"Write {expected}.")
     for name, advice in engine.UNKNOWN.items():
         given = options.get(name)

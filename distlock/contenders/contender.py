@@ -65,6 +65,8 @@ class QueuedContender(Grant):
     _connection = 0
     #: Whether the caller's thread is sending the first requests.
     _joining = False
+    #: Whether the answer to a create is still to come, unless the join was torn.
+    _creating = False
     #: Whether it hears of the session's connections.
     _attends = False
     #: Whether no connection matters to it any more.
@@ -336,7 +338,10 @@ class QueuedContender(Grant):
             self.apply(event(value, error and _PROBLEMS.get(type(error), error)))
 
     def _created(self, connection: int, value: Any, error: BaseException | None) -> None:
-        if error is not None:
+        self._creating = False
+        if self._over and isinstance(error, _VOID):
+            self.session.deletes.sweep(self.path, self.machine.prefix)
+        elif error is not None:
             self._answered(connection, lambda _, error: e.Created(None, error), value, error)
         elif connection == self._connection and not self._over:
             self.apply(e.Created(_node(*value)))
@@ -384,6 +389,7 @@ class QueuedContender(Grant):
         make, path = self.session.make, self.path
         also: tuple[Any, Done] | None = None
         self.asked_at = time.monotonic()
+        self._creating = True
         if look is not None:
             also = make.listing(path), partial(self._answered, self._connection, e.Listed)
         self.session.create_contender(
@@ -450,7 +456,9 @@ class QueuedContender(Grant):
             self.session.delete(f"{self.path}/{effect.name}", effect.session_id, gone)
 
     def _sweep(self, effect: e.Sweep) -> None:
-        self.session.deletes.sweep(self.path, effect.prefix)
+        """Look for the node, unless the answer to its create is still to come; see `_created`."""
+        if self._joining or not self._creating:
+            self.session.deletes.sweep(self.path, effect.prefix)
 
     def _grant(self, _: e.Grant) -> None:
         self.epoch = self.machine.epoch

@@ -346,4 +346,5 @@ WORDS: Final[dict[bytes, Callable[[EmbeddedZooKeeper], str]]] = {
     b"isro": lambda _: "rw",
     b"envi": lambda _: f"Environment:\nzookeeper.version={_VERSION}\n",
     b"srvr": _srvr,
+    b"conf": lambda server: f"clientPort={server.port}\n",
 }

@@ -175,12 +175,15 @@ _ending = threading.RLock()
 
 
 class Block:
-    """One ``with`` block on a lease, of this thread or task; it runs from here on."""
+    """One ``with`` block on a lease, of this thread or task; it runs from `begin` on."""
 
     def __init__(self, lease: object, hold: LeaseHold) -> None:
         self.lease = lease
         self.hold = hold
         self.here = current().id
+
+    def begin(self) -> None:
+        # Apart from the making: whoever is interrupted in between knows the block that is to end.
         _blocks.append(self)
 
     def end(self) -> bool:

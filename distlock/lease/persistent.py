@@ -189,6 +189,7 @@ class PersistentLease:
                 announce(signals.lock_acquired, PersistentLease, hold, hold=hold, waited=waited)
             if in_block:
                 block = Block(self, hold)
+                block.begin()
             return hold
 
         def undo() -> None:

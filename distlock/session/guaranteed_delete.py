@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from distlock.engine.errors import ConnectionLost, NoNode, SessionOver
+from distlock.engine.guard import take_all
 from distlock.engine.reply import ignore
 from distlock.engine.timer import call_later
 from distlock.logs.loggers import safe
@@ -45,11 +47,12 @@ class GuaranteedDelete:
         self._client = client
         #: For each path, the function to call when it is known to be gone.
         self.pending: dict[str, Callable[[], None] | None] = {}
-        #: What the server has refused, a delete's path or what gets a search's outcome, and what
-        #: sends it again; and the next pause.
-        self._refused: dict[str | Done, Callable[[], None]] = {}
+        #: Those of them that the server has refused, with the session's id; and the next pause.
+        self._refused: dict[str, int] = {}
         self._pause = REFUSED_SECONDS[0]
         self._pausing = False
+        #: The searches that the server has refused.
+        self._refused_searches: deque[Callable[[], None]] = deque()
         #: Nodes that somebody else has deleted, with the session's id. A failover of Redis may undo
         #: that, and nobody would believe in such a node: so they are deleted at each connection. It
         #: undoes no transaction before the last one of a session that it keeps (``connect`` in
@@ -76,38 +79,36 @@ class GuaranteedDelete:
         """Delete what an unanswered create may have made: our nodes under `path` that begin so."""
         session_id = self._session.id
 
-        def found(names: Any, _: BaseException | None) -> None:
+        def look() -> None:
+            if self._session.id == session_id:  # or else the node went with its session
+                self.search(path, found)
+
+        def found(names: Any, error: BaseException | None) -> None:
+            if isinstance(error, ConnectionLost):
+                self._session.when_connected(look)
             for name in names or ():
                 if name.startswith(prefix):
                     self.delete(f"{path}/{name}", session_id)
 
-        self.search(path, found)
+        self._session.when_connected(look)
 
     def search(self, path: str, done: Done) -> None:
-        """List what is under `path`, with all that was acknowledged before, for certain.
+        """List what is under `path`, with all that was acknowledged before.
 
-        It is asked again until the server answers, or the session is over.
-
-        :param done: gets the names, or NoNode or `SessionOver`
+        Where the server refuses, it is asked again after a pause: nobody else would find the node.
         """
-        self._session.when_connected(partial(self._list, path, self._session.id, done))
-
-    def _list(self, path: str, session_id: int, done: Done) -> None:
-        again = partial(self._list, path, session_id, done)
 
         def listed(names: Any, error: BaseException | None) -> None:
-            if isinstance(error, ConnectionLost):
-                self._session.when_connected(again)
-            elif error is None or isinstance(error, NoNode | SessionOver):
+            if error is None or isinstance(error, NoNode | ConnectionLost | SessionOver):
                 done(names, error)
             else:
-                self._pause_before(again, done)
+                self._refused_searches.append(partial(self.search, path, done))
+                call_later(REFUSED_SECONDS[0], self._search_again)
 
-        self._refused.pop(done, None)
-        if self._session.id == session_id:
-            self._session.children(path, listed, sync=True)
-        else:
-            done(None, SessionOver())
+        self._session.children(path, listed, sync=True)
+
+    def _search_again(self) -> None:
+        self._session.soon(partial(take_all, self._refused_searches))
 
     def _send(self, path: str, session_id: int) -> None:
         if self._session.id != session_id:  # the node went with its session
@@ -131,18 +132,17 @@ class GuaranteedDelete:
             elif broken:
                 self._broken[path] = session_id
         else:
-            if path not in self._refused:
-                logger.error(
-                    "%s could not be deleted, and is in the way of others until it is: it is tried "
-                    "again. %s In ZooKeeper, deleting needs the DELETE permission on the parent "
-                    "node.",
-                    path,
-                    self._client.explain(error),
-                )
-            self._pause_before(partial(self._send, path, session_id), path)
+            self._note_refusal(path, session_id, error)
 
-    def _pause_before(self, again: Callable[[], None], refused: str | Done) -> None:
-        self._refused[refused] = again
+    def _note_refusal(self, path: str, session_id: int, error: BaseException) -> None:
+        if path not in self._refused:
+            logger.error(
+                "%s could not be deleted, and is in the way of others until it is: it is tried "
+                "again. %s In ZooKeeper, deleting needs the DELETE permission on the parent node.",
+                path,
+                self._client.explain(error),
+            )
+        self._refused[path] = session_id
         if not self._pausing:
             self._pausing = True
             call_later(self._pause, self._pause_over)
@@ -154,9 +154,7 @@ class GuaranteedDelete:
 
     def send_again(self) -> None:
         """Send again what was refused, or may be undone. Called on the connection thread."""
-        for again in list(self._refused.values()):
-            again()
-        for path, session_id in list(self._broken.items()):
+        for path, session_id in [*self._refused.items(), *self._broken.items()]:
             self._send(path, session_id)
 
     def _settled(self, path: str) -> None:

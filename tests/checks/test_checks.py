@@ -45,6 +45,14 @@ def test_e002_a_wrong_setting_of_any_alias(settings: Settings) -> None:
     assert "DISTLOCK['inventory']['TIMEOUT']" in said[2].msg
 
 
+def test_e002_a_wrong_setting_shows_no_password(settings: Settings) -> None:
+    wrong = {"NAMESPACE": "redis://:s3cret@h/0", "TIMEOUT": "shop:s3cret@h"}
+    settings.DISTLOCK = {"default": {"HOSTS": "zk1", **wrong}}
+    said = messages()
+    assert len(said) == 2
+    assert "s3cret" not in str(said)
+
+
 def test_w001_the_middleware_is_missing(right: Settings) -> None:
     right.MIDDLEWARE = []
     (message,) = messages()

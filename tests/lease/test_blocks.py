@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.db import transaction
 
 from distlock import LockBusy, LockInTransaction, LockLost, zk_lease
+from distlock.lease.hold import Block
 from tests.kit.tools import MakeOwner, Tree
 from tests.lease.tools import LONG, SHORT, owner_of, said
 
@@ -76,3 +79,22 @@ def test_a_block_does_not_begin_in_a_transaction_but_an_acquire_may() -> None:
         assert zk_lease("key", LONG, owner="me").acquire()
     with zk_lease("key", LONG, owner="me"), transaction.atomic(), zk_lease("key", 9, owner="me"):
         pass
+
+
+def test_a_block_that_was_interrupted_before_it_began_is_not_another_ones(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two instructions of its beginning, where no test by lines lands."""
+    lease, make = zk_lease("key", LONG), Block.__init__
+
+    def interrupted(self: Block, *args: Any) -> None:
+        make(self, *args)
+        raise KeyboardInterrupt
+
+    with lease:
+        with monkeypatch.context() as patch:
+            patch.setattr(Block, "__init__", interrupted)
+            with pytest.raises(KeyboardInterrupt), lease:
+                pass
+        assert lease.held
+    assert said(tree, "key") is None

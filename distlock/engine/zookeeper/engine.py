@@ -8,6 +8,8 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from django.views.decorators.debug import sensitive_variables
+
 from distlock.embedded import ABOUT
 from distlock.engine import kazoo
 from distlock.engine.asking import Asking
@@ -43,6 +45,7 @@ def shown(conf: Configuration) -> str:
     return f"{EMBEDDED}, {ABOUT}" if conf.hosts == EMBEDDED else conf.hosts
 
 
+@sensitive_variables()  # error mails show variables
 def report(conf: Configuration, session_id: int, password: bytes) -> dict[str, Any]:
     return {
         "alias": conf.alias,
