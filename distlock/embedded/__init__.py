@@ -15,6 +15,3 @@ Bytes come in; replies, watch events and log lines go out. From the socket inwar
 """
 
 from __future__ import annotations
-
-#: Its limits, in a few words.
-ABOUT = "for development: one process, nothing on disk, no replication"

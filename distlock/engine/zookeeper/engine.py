@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from distlock.embedded import ABOUT
 from distlock.engine import kazoo
 from distlock.engine.asking import Asking
 from distlock.engine.deadline import TICKS
@@ -19,7 +18,7 @@ from distlock.text import clipped
 
 from . import ensemble
 from .client import Client
-from .settings import EMBEDDED, chroot
+from .settings import ABOUT, EMBEDDED, chroot
 from .shared_client import SharedClient
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def lend(client: Any, conf: Configuration) -> kazoo.KazooClient:
 
 
 def shown(conf: Configuration) -> str:
-    return f"{EMBEDDED}, {ABOUT}" if conf.hosts == EMBEDDED else conf.hosts
+    return f"{EMBEDDED}; {ABOUT}" if conf.hosts == EMBEDDED else conf.hosts
 
 
 def report(conf: Configuration, session_id: int, password: bytes) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.embedded import ABOUT
+from distlock.conf import Configuration
 from distlock.embedded.server import EmbeddedZooKeeper
+from distlock.engine.hosts import engine_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +60,7 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
             import_module(f"{_REAL}.serving").serve(options, ready, or_not=can_be_embedded)
         try:
             with EmbeddedZooKeeper(port=options["port"]) as zookeeper:
-                ready(zookeeper.hosts, f"embedded; {ABOUT}")
+                ready(zookeeper.hosts, engine_of("embedded").shown(Configuration(hosts="embedded")))
                 zookeeper.wait()
         except OSError as error:
             raise CommandError(str(error)) from error
