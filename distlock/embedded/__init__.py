@@ -5,6 +5,3 @@ It speaks ZooKeeper's own protocol over TCP on loopback, so any client of ZooKee
 """
 
 from __future__ import annotations
-
-#: Its limits, in a few words.
-ABOUT = "for development: one process, nothing on disk, no replication"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.views.decorators.debug import sensitive_variables
 
-from distlock.embedded import ABOUT
 from distlock.engine import kazoo
 from distlock.engine.asking import Asking
 from distlock.engine.deadline import TICKS
@@ -21,7 +20,7 @@ from distlock.text import clipped
 
 from . import ensemble
 from .client import Client
-from .settings import EMBEDDED, chroot
+from .settings import ABOUT, EMBEDDED, chroot
 from .shared_client import SharedClient
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def lend(client: Any, conf: Configuration) -> kazoo.KazooClient:
 
 
 def shown(conf: Configuration) -> str:
-    return f"{EMBEDDED}, {ABOUT}" if conf.hosts == EMBEDDED else conf.hosts
+    return f"{EMBEDDED}; {ABOUT}" if conf.hosts == EMBEDDED else conf.hosts
 
 
 @sensitive_variables()  # error mails show variables

@@ -16,11 +16,12 @@ from django.core.checks import CheckMessage, Error
 from django.core.checks import Warning as CheckWarning
 
 from distlock import process
-from distlock.embedded import ABOUT
 from distlock.engine.hosts import is_server, joined, mistake
 
 #: The value of ``HOSTS`` that starts a server; see `distlock.embedded.shared`.
 EMBEDDED: Final = "embedded"
+#: Its limits, in a few words.
+ABOUT: Final = "for development: one process, nothing on disk, no replication"
 #: create, delete, read, write, administer (set the ACL): the letters of ZooKeeper's ``setAcl``, and
 #: the bits of its permissions. It asks the parent's ACL for ``c`` and ``d``, and the node's own for
 #: ``r``, ``w`` and ``a``; every node gets the same list, so both agree.

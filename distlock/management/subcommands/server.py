@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.embedded import ABOUT
+from distlock.conf import Configuration
 from distlock.embedded.server import EmbeddedZooKeeper
+from distlock.engine.hosts import engine_of
 
 HELP = "Run a ZooKeeper on loopback until Ctrl-C, for development and tests."
 
@@ -57,7 +58,7 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
             import_module(f"{_REAL}.serving").serve(options, ready, or_not=can_be_embedded)
         try:
             with EmbeddedZooKeeper(port=options["port"]) as zookeeper:
-                ready(zookeeper.hosts, f"embedded; {ABOUT}")
+                ready(zookeeper.hosts, engine_of("embedded").shown(Configuration(hosts="embedded")))
                 zookeeper.wait()
         except OSError as error:
             raise CommandError(str(error)) from error
