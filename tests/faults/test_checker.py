@@ -1,283 +1,211 @@
 """The checker finds each kind of violation in a history, and passes what is allowed.
 
-Every gate has a history that fails it alone, and one that is as close as can be and passes. They
-are losses reported too late, calls without a bound, and the like. Mutual exclusion is in
-`test_exclusion`.
+Every gate has a history that fails it alone, and one that is as close as can be and passes.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 import pytest
 
 from distlock_chaos.analysis import checker
-from tests.faults.tools import Story, two_holds
+from tests.faults.tools import Story
+
+# What is said of a history, what stands for its `_` (after `|`, one after the other), and the gates
+# that it fails (after `:`). Lines that follow each other are said of one history.
+HISTORIES = """
+a good history
+    1 hold a 10, 1.1 check a, 1.11 claim a fenced=0, 1.15 check a, 1.16 write a read=0,
+    1.5 release a, 1.6 hold b 11 pid=2, 1.7 check b, 1.71 claim b fenced=1, 1.75 check b,
+    1.76 write b read=1, 2 release b, 3 fault kill until=3.5, 30 left
+
+-- mutual exclusion: a grant on a node of the earlier session, a hold that outlives its session
+
+a write after a check that began after the rival's acquire: stale acts
+    1 hold a 10, 1.1 claim a fenced=0, 1.2 stopped 7, 6 hold b 11 pid=2, 7.1 check a,
+    7.11 write a read=0, 7.2 check a passed=False, 7.21 release a
+a hold that is not given up before the rival's acquire: overlaps
+    1 hold a 10, 6 hold b 11 pid=2, 6.1 lose a, 6.2 release a
+a hold that never ends: overlaps
+    1 hold a 10, 6 hold b 11 pid=2
+a killed holder holds no more
+    1 hold a 10, 2 killed pid=1, 6 hold b 11 pid=2
+a stopped holder has half a second to say its loss | 8.4
+a holder that goes on after a stop | 8.6: overlaps
+    1 hold a 10, 2 stopped 8, 6 hold b 11 pid=2, _ release a
+a holder that was stopped long before the rival came: overlaps
+    1 hold a 10, 2 stopped 3, 6 hold b 11 pid=2, 6.1 release a
+a grant after that of a greater token: overlaps
+    1 hold b 11 pid=2, 2 release b, 3 hold a 10, 4 release a
+the holder of a broken lock must know after one heartbeat
+    1 hold a 10, 2 broke pid=1 key=key, 2.01 hold b 11 pid=2, 3.066 lose a
+the holder of a broken lock that goes on: overlaps, stale acts
+    1 hold a 10, 2 broke pid=1 key=key, 2.01 hold b 11 pid=2, 2.1 claim a fenced=0, 3.5 check a,
+    3.51 write a read=0, 3.6 lose a
+a waiter whose node an operator removed must know after one heartbeat
+    1 ask a timeout=9, 2 broke pid=1 key=key, 2.1 get a 10, 2.2 hold b 11 pid=2, 3.2 lose a,
+    4 release b
+
+-- the registers
+
+a write that was taken after one with a greater token: fence violations
+    1 hold a 10, 1.1 claim a fenced=0, 1.2 check a, 1.2005 stopped 7, 6 hold b 11 pid=2,
+    6.1 claim b fenced=0, 7.001 write a read=0, 7.01 check a passed=False
+a refusal without a greater token: fence violations
+    1 hold a 10, 1.1 claim a fenced=0 accepted=False, 1.2 release a
+two holds with one token: fence violations
+    1 hold a 10, 2 release a, 3 hold b 10 pid=2, 4 release b
+
+-- other recipes
+
+readers share
+    1 hold a 10 mode=read, 2 hold b 11 pid=2 mode=read, 2.1 read b, 2.2 read a, 3 release a,
+    3 release b
+a reader and a writer: overlaps
+    1 hold a 10 mode=read, 2 hold b 11 pid=2 mode=write, 3 release a, 3 release b
+a writer and a reader: overlaps
+    1 hold a 10 mode=write, 2 hold b 11 pid=2 mode=read, 3 release a, 3 release b
+a read after a check that lied: stale acts
+    1 hold a 10 mode=read, 1.5 stopped 7, 6 hold b 11 pid=2 mode=write, 7.1 check a, 7.11 read a,
+    7.2 check a passed=False, 7.21 release a
+as many as the limit have a permit | 2.1
+one more than the limit has a permit | 1.9: crowds
+    1 hold a 10 mode=permit, 1.1 hold b 11 pid=2 mode=permit, 2 release a,
+    _ hold c 12 pid=3 mode=permit, 3 release b, 3 release c
+a stopped process may keep its permit until it runs
+    1 hold a 10 mode=permit, 1.1 hold b 11 pid=2 mode=permit, 1.5 stopped 8,
+    7 hold c 12 pid=3 mode=permit, 8.1 lose a, 9 release b, 9 release c
+locks that are taken together are got together: parts
+    1 hold a 10 group=a, 1 ask b group=a, 2 release a, 2 end b busy
+a lease is held until its last check that passed | 5.9
+a lease whose check passed after the rival's acquire | 6.1: overlaps, stale acts
+    1 hold a 10 mode=lease, 6 hold b 11 pid=2 mode=lease, _ check a, 6.3 write a read=0,
+    6.5 check a passed=False, 6.6 release a, 7 release b
+
+-- losses
+
+a loss said half a second before the rival | 5.4
+a loss said less than half a second before the rival | 5.6: late losses
+    1 hold a 10, 2 cut_off 8, _ lose a, 5.7 release a, 6 hold b 11 pid=2
+a hold that is lost in a short fault | pause | cut | fork: needless losses
+    1 hold a 10, 1.5 fault _ until=2, 3 lose a, 3.1 release a
+a loss in the next fault is not needless
+    1 hold a 10, 1.5 fault cut until=2, 2.5 fault quorum-loss until=8, 5 lose a, 5.1 release a
+
+-- time
+
+a call overruns its time by less than half a second | 4.4 end a busy
+a call overruns its time | 4.6 end a busy | 4.6 end a unavailable | 4.6 end a interrupted: overruns
+a call never returns | 30 left: overruns
+    1 ask a timeout=3, _
+a release that does not return: overruns
+    1 hold a 10, 2 release a ended=2.6
+a stopped process is not blamed for being late
+    1 ask a timeout=3, 3 stopped 9, 9.1 end a busy
+what held a process up is not its overrun, be it partly before the call | 4.6
+what held another process up is no excuse | 4.8: overruns
+    1 ask a timeout=3, 0.5 held_up 1.1, 2 held_up 2.1, 2 held_up 3 pid=2, _ end a busy
+a killed process is not blamed for not answering
+    1 ask a timeout=3, 2 killed pid=1, 30 left
+the next has a killed holder's lock within timeout, tick and a second | 6.9
+the next has a killed holder's lock later | 7.1: slow recoveries
+    0.9 hold a 10, 1 fault kill until=1.5, 1.01 killed pid=1, _ hold b 11 pid=2, 8 release b,
+    20 ask c pid=2, 20.1 end c busy
+a recovery that the end of the run cuts short does not count
+    1 hold a 10, 1 fault kill until=1.5, 1.01 killed pid=1, 5 ask b pid=2, 6 end b busy, 30 left
+recovery counts from the end where the server may keep the session | quorum-loss | deaf
+    1 fault _ until=10, 15.9 hold b 11 pid=2, 16 release b, 20 ask c pid=2, 20.1 end c busy
+recovery takes longer from the end | quorum-loss | deaf: slow recoveries
+    1 fault _ until=10, 16.1 hold b 11 pid=2, 17 release b, 20 ask c pid=2, 20.1 end c busy
+a recovery that the next fault cuts short is the next one's
+    1 fault interrupt until=1, 1.2 fault quorum-loss until=10, 15.9 hold b 11 pid=2, 16 release b,
+    20 ask c pid=2, 20.1 end c busy
+
+-- what is left
+
+nodes that are left: nodes left
+    30 left /chaos/key/_c_x-lock-0000000001
+watches that are left: watches left
+    30 left watches=1
+processes that do not end as told | stuck | died: stuck processes
+    3 _ pid=1
+a forked child that does not hold | False
+a forked child that holds | True: believing children
+    3 forked pid=9 key=key believes=_
+an exception that nobody expects: errors
+    1 ask a, 1.1 end a failed:-KeyError()
+
+-- sessions and servers
+
+a session that a short fault ends | leader-pause | cut | line-begun-anew: abandoned sessions
+a session that a long fault ends is not abandoned | frozen-leader | stop | replaced-server
+    0.5 session pid=1 id=first, 1 hold a 10, 1.1 release a, 2 fault _ until=4,
+    4.5 session pid=1 id=second
+the first session of a process abandons none
+    2 fault leader-pause until=4, 3 session pid=1 id=first
+a session that an earlier fault has ended is not abandoned
+    0.5 session pid=1 id=first, 1 hold a 10, 1.1 release a, 2 fault stop until=8,
+    10 fault leader-pause until=12, 12.5 session pid=1 id=second
+a call that is refused while all servers serve | line-begun-anew: refusals
+a call that is refused while the leader is paused | leader-pause
+    2 fault _ until=4, 1.5 ask a timeout=6, 2.5 end a unavailable
+every process is back after its servers were replaced | replaced-server | demoted-primary
+    1 hold a 10, 1.1 release a, 3 fault _ until=4, 4.5 hold b 11 pid=2, 4.6 release b,
+    13.9 hold c 12, 14 release c
+a process is late after its servers were replaced | replaced-server | demoted-primary: absences
+    1 hold a 10, 1.1 release a, 3 fault _ until=4, 4.5 hold b 11 pid=2, 4.6 release b,
+    14.1 hold c 12, 14.2 release c
+tokens begin anew with the servers
+    1 hold a 10, 2 release a, 3 replaced, 4 hold b 3 pid=2, 5 release b
+a hold that a replaced server forgets ends by its deadline | 6.1
+a hold that a replaced server forgets ends later | 6.3: overlaps
+    1 hold a 10, 3 replaced, 4 hold b 3 pid=2, _ lose a
+"""
 
 
-def left(story: Story, *, nodes: list[str] | None = None, watches: int = 0) -> None:
-    story.add(30, "left", nodes=nodes or [], watches=watches)
+def cases() -> Iterator[object]:
+    for heads, history in re.findall(r"((?:^\w.*\n)+)((?: {4}.*\n)+)", HISTORIES, re.MULTILINE):
+        for head in heads.splitlines():
+            said, _, gates = head.partition(": ")
+            name, *each = said.split(" | ")
+            for one in each or [""]:
+                told = re.sub(r"\b_\b", one, history)
+                yield pytest.param(told, gates, id=f"{name} {one}".strip())
 
 
-def test_a_good_history_passes(story: Story) -> None:
-    two_holds(story)
-    story.fault(3, "kill", until=3.5)
-    left(story)
-    assert story.violations() == []
+@pytest.mark.parametrize(("told", "gates"), [*cases()])
+def test_just_these_gates_fail(story: Story, told: str, gates: str) -> None:
+    story.tell(told)
+    assert ", ".join(story.gates()) == gates
 
 
-# --- losses --------------------------------------------------------------------------------------
-
-
-def cut_off_holder(story: Story, said: float) -> None:
-    story.hold(1, "a", 10)
-    story.cut_off(2, 8)
-    story.lose(said, "a")
-    story.release(said + 0.01, "a")
-    story.hold(6, "b", 11, pid=2)
-
-
-def test_a_loss_said_less_than_half_a_second_before_the_rival_is_late(story: Story) -> None:
-    cut_off_holder(story, 5.6)
-    assert story.gates() == ["late losses"]
-
-
-def test_a_loss_said_half_a_second_before_the_rival_is_in_time(story: Story) -> None:
-    cut_off_holder(story, 5.4)
+def test_a_write_after_a_check_that_began_before_the_rivals_acquire_is_unavoidable(
+    story: Story,
+) -> None:
+    story.tell(
+        "1 hold a 10, 1.1 claim a fenced=0, 1.2 check a, 1.2005 stopped 7, 6 hold b 11 pid=2,"
+        "6.1 claim b fenced=0, 7.001 write a read=0 accepted=False, 7.01 check a passed=False,"
+        "7.02 release a"
+    )
     assert story.gates() == []
+    stale, unavoidable = checker.acts(story.timeline())
+    assert (len(stale), len(unavoidable)) == (0, 1)
+
+
+def test_a_fenced_write_over_what_its_writer_had_not_read_is_a_lost_update(story: Story) -> None:
+    story.tell(
+        "1 hold a 10, 1.1 claim a fenced=0, 1.2 write a read=0, 2 release a,"
+        "2.1 hold b 11 pid=2, 2.2 claim b fenced=1, 2.3 write b read=1, 2.4 release b,"
+        "3 hold c 12, 3.1 claim c fenced=2, 3.2 check c, 3.3 write c read=1 found=2, 3.4 release c"
+    )
+    assert story.gates() == ["lost updates"]
+    assert checker.naive_losses(story.timeline()) == 1
+
+
+def test_the_margin_of_a_loss_is_the_time_from_its_signal_to_the_rivals_acquire(
+    story: Story,
+) -> None:
+    story.tell("1 hold a 10, 2 cut_off 8, 5.4 lose a, 5.7 release a, 6 hold b 11 pid=2")
     assert [round(margin, 3) for _, margin in checker.margins(story.timeline())] == [0.6]
-
-
-@pytest.mark.parametrize("kind", ["pause", "cut", "fork"])
-def test_a_hold_that_is_lost_in_a_short_fault_is_a_needless_loss(story: Story, kind: str) -> None:
-    story.hold(1, "a", 10)
-    story.fault(1.5, kind, until=2)
-    story.lose(3, "a")
-    story.release(3.1, "a")
-    assert story.gates() == ["needless losses"]
-
-
-def test_a_loss_in_the_next_fault_is_not_needless(story: Story) -> None:
-    story.hold(1, "a", 10)
-    story.fault(1.5, "cut", until=2)
-    story.fault(2.5, "quorum loss", until=8)
-    story.lose(5, "a")
-    story.release(5.1, "a")
-    assert story.gates() == []
-
-
-# --- time ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("how", ["busy", "unavailable", "interrupted"])
-def test_a_call_that_overruns_its_time_by_more_than_half_a_second(story: Story, how: str) -> None:
-    story.ask(1, "a", timeout=3)
-    story.end(4.6, "a", how)
-    assert story.gates() == ["overruns"]
-
-
-def test_a_call_that_overruns_its_time_by_less(story: Story) -> None:
-    story.ask(1, "a", timeout=3)
-    story.end(4.4, "a", "busy")
-    assert story.gates() == []
-
-
-def test_a_call_that_never_returns_overruns_its_time(story: Story) -> None:
-    story.ask(1, "a", timeout=3)
-    left(story)
-    assert story.gates() == ["overruns"]
-
-
-def test_a_release_that_does_not_return_overruns(story: Story) -> None:
-    story.hold(1, "a", 10)
-    story.release(2, "a", ended=2.6)
-    assert story.gates() == ["overruns"]
-
-
-def test_a_stopped_process_is_not_blamed_for_being_late(story: Story) -> None:
-    story.ask(1, "a", timeout=3)
-    story.stopped(3, 9)
-    story.end(9.1, "a", "busy")
-    assert story.gates() == []
-
-
-@pytest.mark.parametrize(("ended", "gates"), [(4.6, []), (4.8, ["overruns"])])
-def test_what_held_a_process_up_does_not_count_as_its_overrun(
-    story: Story, ended: float, gates: list[str]
-) -> None:
-    story.ask(1, "a", timeout=3)
-    story.held_up(0.5, 1.1)  # of which a tenth of a second is the call's
-    story.held_up(2, 2.1)
-    story.held_up(2, 3, pid=2)
-    story.end(ended, "a", "busy")
-    assert story.gates() == gates
-
-
-def test_a_killed_process_is_not_blamed_for_not_answering(story: Story) -> None:
-    story.ask(1, "a", timeout=3)
-    story.add(2, "killed", pid=1)
-    left(story)
-    assert story.gates() == []
-
-
-@pytest.mark.parametrize(("got", "gates"), [(6.9, []), (7.1, ["slow recoveries"])])
-def test_after_a_fault_on_the_holder_the_next_has_it_within_timeout_tick_and_a_second(
-    story: Story, got: float, gates: list[str]
-) -> None:
-    story.hold(0.9, "a", 10)
-    story.fault(1, "kill", until=1.5)
-    story.add(1.01, "killed", pid=1)
-    story.hold(got, "b", 11, pid=2)
-    story.release(got + 0.1, "b")
-    story.ask(20, "c", pid=2)
-    story.end(20.1, "c", "busy")
-    assert story.gates() == gates
-
-
-def test_a_recovery_that_the_end_of_the_run_cuts_short_does_not_count(story: Story) -> None:
-    story.hold(1, "a", 10)
-    story.fault(1, "kill", until=1.5)
-    story.add(1.01, "killed", pid=1)
-    story.ask(5, "b", pid=2)
-    story.end(6, "b", "busy")
-    left(story)
-    assert story.gates() == []
-
-
-@pytest.mark.parametrize("kind", ["quorum loss", "deaf"])
-@pytest.mark.parametrize(("got", "gates"), [(15.9, []), (16.1, ["slow recoveries"])])
-def test_after_a_fault_in_which_the_server_may_keep_the_session_recovery_counts_from_its_end(
-    story: Story, kind: str, got: float, gates: list[str]
-) -> None:
-    story.fault(1, kind, until=10)
-    story.hold(got, "b", 11, pid=2)
-    story.release(got + 0.1, "b")
-    story.ask(20, "c", pid=2)
-    story.end(20.1, "c", "busy")
-    assert story.gates() == gates
-
-
-def test_a_recovery_that_the_next_fault_cuts_short_is_the_next_ones(story: Story) -> None:
-    story.fault(1, "interrupt", until=1)
-    story.fault(1.2, "quorum loss", until=10)
-    story.hold(15.9, "b", 11, pid=2)
-    story.release(16, "b")
-    story.ask(20, "c", pid=2)
-    story.end(20.1, "c", "busy")
-    assert story.gates() == []
-
-
-# --- what is left --------------------------------------------------------------------------------
-
-
-def test_nodes_that_are_left(story: Story) -> None:
-    left(story, nodes=["/chaos/key/_c_x-lock-0000000001"])
-    assert story.gates() == ["nodes left"]
-
-
-def test_watches_that_are_left(story: Story) -> None:
-    left(story, watches=1)
-    assert story.gates() == ["watches left"]
-
-
-@pytest.mark.parametrize("event", ["stuck", "died"])
-def test_processes_that_do_not_end_as_told(story: Story, event: str) -> None:
-    story.add(3, event, pid=1)
-    assert story.gates() == ["stuck processes"]
-
-
-@pytest.mark.parametrize(("believes", "gates"), [(True, ["believing children"]), (False, [])])
-def test_a_forked_child_does_not_hold(story: Story, believes: bool, gates: list[str]) -> None:
-    story.add(3, "forked", pid=9, key="key", believes=believes)
-    assert story.gates() == gates
-
-
-def test_an_exception_that_nobody_expects(story: Story) -> None:
-    story.ask(1, "a")
-    story.end(1.1, "a", "failed: KeyError()")
-    assert story.gates() == ["errors"]
-
-
-# --- sessions and servers ------------------------------------------------------------------------
-
-
-def worked_and_began_anew(story: Story, kind: str) -> None:
-    """A process works, a fault comes, and the process begins another session."""
-    story.add(0.5, "session", pid=1, id="0x1")
-    story.hold(1, "a", 10)
-    story.release(1.1, "a")
-    story.fault(2, kind, until=4)
-    story.add(4.5, "session", pid=1, id="0x2")
-
-
-@pytest.mark.parametrize("kind", ["leader pause", "cut", "line begun anew"])
-def test_a_session_that_a_short_fault_ends_is_abandoned(story: Story, kind: str) -> None:
-    worked_and_began_anew(story, kind)
-    assert story.gates() == ["abandoned sessions"]
-
-
-@pytest.mark.parametrize("kind", ["frozen leader", "stop", "replaced server"])
-def test_a_session_that_a_long_fault_ends_is_not_abandoned(story: Story, kind: str) -> None:
-    worked_and_began_anew(story, kind)
-    assert story.gates() == []
-
-
-def test_the_first_session_of_a_process_abandons_none(story: Story) -> None:
-    story.fault(2, "leader pause", until=4)
-    story.add(3, "session", pid=1, id="0x1")
-    assert story.gates() == []
-
-
-def test_a_session_that_an_earlier_fault_has_ended_is_not_abandoned(story: Story) -> None:
-    story.add(0.5, "session", pid=1, id="0x1")
-    story.hold(1, "a", 10)
-    story.release(1.1, "a")
-    story.fault(2, "stop", until=8)
-    story.fault(10, "leader pause", until=12)
-    story.add(12.5, "session", pid=1, id="0x2")
-    assert story.gates() == []
-
-
-@pytest.mark.parametrize(
-    ("kind", "gates"), [("line begun anew", ["refusals"]), ("leader pause", [])]
-)
-def test_a_call_that_is_refused_while_all_servers_serve(
-    story: Story, kind: str, gates: list[str]
-) -> None:
-    story.fault(2, kind, until=4)
-    story.ask(1.5, "a", timeout=6)
-    story.end(2.5, "a", "unavailable")
-    assert story.gates() == gates
-
-
-@pytest.mark.parametrize("kind", ["replaced server", "demoted primary"])
-@pytest.mark.parametrize(("got", "gates"), [(13.9, []), (14.1, ["absences"])])
-def test_every_process_is_back_after_its_servers_were_replaced(
-    story: Story, kind: str, got: float, gates: list[str]
-) -> None:
-    story.hold(1, "a", 10)
-    story.release(1.1, "a")
-    story.fault(3, kind, until=4)
-    story.hold(4.5, "b", 11, pid=2)
-    story.release(4.6, "b")
-    story.hold(got, "c", 12)
-    story.release(got + 0.1, "c")
-    assert story.gates() == gates
-
-
-def test_tokens_begin_anew_with_the_servers(story: Story) -> None:
-    story.hold(1, "a", 10)
-    story.release(2, "a")
-    story.add(3, "replaced")
-    story.hold(4, "b", 3, pid=2)
-    story.release(5, "b")
-    assert story.gates() == []
-
-
-@pytest.mark.parametrize(("lost", "gates"), [(6.1, []), (6.3, ["overlaps"])])
-def test_a_hold_that_a_replaced_server_forgets_ends_by_its_deadline(
-    story: Story, lost: float, gates: list[str]
-) -> None:
-    story.hold(1, "a", 10)
-    story.add(3, "replaced")
-    story.hold(4, "b", 3, pid=2)
-    story.lose(lost, "a")
-    assert story.gates() == gates

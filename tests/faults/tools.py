@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
 from typing import Any
 
 from distlock_chaos.analysis.checker import Violation, check
@@ -21,6 +22,17 @@ class Story:
         self._pids: dict[str, int] = {}
         size = {"seed": 7, "seconds": 30.0, "processes": 3, "nodes": 1, "recipe": "distlock"}
         self.add(0, "run", format=1, session_timeout=4.0, tick=1.0, limit=2, **size)
+
+    def tell(self, text: str) -> None:
+        """Add a history in words: "1 hold a 10, 1.5 fault quorum-loss until=2, 3 killed pid=1"."""
+        for told in text.split(","):
+            at, event, *words = told.split()
+            named = (word.split("=") for word in words if "=" in word)
+            facts = {name: _value(value) for name, value in named}
+            if known := getattr(self, event, None):
+                known(float(at), *(_value(word) for word in words if "=" not in word), **facts)
+            else:
+                self.add(float(at), event, **facts)
 
     def add(self, at: float, event: str, **facts: Any) -> None:
         """Add any event."""
@@ -45,6 +57,9 @@ class Story:
     ) -> None:
         """Somebody asked just now, and got the lock."""
         self.ask(at - 0.001, call, pid=pid, mode=mode, group=group)
+        self.get(at, call, token)
+
+    def get(self, at: float, call: str, token: int) -> None:
         self._tokens[call] = token
         self.add(at, "got", call=call, token=token)
 
@@ -94,6 +109,9 @@ class Story:
         self.add(begin, "cut off", pid=pid)
         self.add(end, "joined", pid=pid)
 
+    def left(self, at: float, *nodes: str, watches: int = 0) -> None:
+        self.add(at, "left", nodes=list(nodes), watches=watches)
+
     def timeline(self) -> Timeline:
         return Timeline(sorted(self.events, key=lambda event: int(event["at"])))
 
@@ -111,19 +129,8 @@ class Story:
         self.add(at, event, **facts, **values)
 
 
-def steps(story: Story, call: str, at: float, read: int) -> None:
-    """One protected step, as a worker does it."""
-    story.check(at, call)
-    story.claim(at + 0.01, call, fenced=read)
-    story.check(at + 0.05, call)
-    story.write(at + 0.06, call, read=read)
-
-
-def two_holds(story: Story) -> None:
-    """The first is released before the second begins."""
-    story.hold(1, "a", 10)
-    steps(story, "a", 1.1, 0)
-    story.release(1.5, "a")
-    story.hold(1.6, "b", 11, pid=2)
-    steps(story, "b", 1.7, 1)
-    story.release(2, "b")
+def _value(word: str) -> object:
+    try:
+        return literal_eval(word)
+    except (SyntaxError, ValueError):
+        return word.replace("-", " ")
