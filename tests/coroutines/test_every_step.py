@@ -1,47 +1,94 @@
 """A task that is cancelled at any of its awaits leaves nothing, whatever the recipe (promise 4).
 
-The mutex, the read/write lock and the multi-lock have this beside their other steps:
-tests/deadline/test_every_step.py, whose technique it is, tests/rwlock and tests/multilock.
+Before the await and after it. What threads are interrupted at is in tests/interrupts.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+import itertools
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from typing import Any
 
 import pytest
 
-from distlock import (
-    LockBusy,
-    zk_leader,
-    zk_lease,
-    zk_lock,
-    zk_locked,
-    zk_semaphore,
-    zk_semaphore_mutex,
-)
-from distlock.locks import held_permits
-from distlock.locks.leader import PREFIX
-from tests.coroutines.tools import await_empty
-from tests.deadline.test_every_step import KEY, cancel_everywhere
-from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection
+from distlock import LockBusy, zk_lock, zk_locked, zk_semaphore
+from distlock.owner.owner import current
+from tests.interrupts.recipes import KEY, RECIPES, nothing_is_left
+from tests.kit.tools import MakeOwner, Tree, await_connection
 
-if TYPE_CHECKING:
-    Call = Callable[[], Awaitable[None]]
+Call = Callable[[], Awaitable[None]]
 
 pytestmark = pytest.mark.deep
 
-TTL = 600
 
-late_or_not = pytest.mark.parametrize("late", [False, True])
+@types.coroutine
+def cancelled_at(
+    step: int, coroutine: Coroutine[Any, Any, bool], *, late: bool
+) -> Generator[Any, Any, bool]:
+    """Run a coroutine and cancel its task at its await number `step`.
+
+    :param late: when what it awaits has come, and just before the task goes on
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    error: BaseException | None = None
+    for number in itertools.count(1):
+        try:
+            awaited = coroutine.send(None) if error is None else coroutine.throw(error)
+        except StopIteration as done:
+            return bool(done.value)
+        error = None
+        if number == step and late and awaited is not None:
+            awaited.add_done_callback(lambda _: task.cancel())
+        elif number == step:
+            task.cancel()
+        try:
+            yield awaited
+        except BaseException as thrown:  # noqa: BLE001 - goes on in the coroutine
+            error = thrown
+    raise AssertionError("unreachable")
 
 
-async def semaphore() -> None:
-    async with zk_semaphore(KEY, 3, timeout=5):
-        await asyncio.sleep(0)
+def cancel_everywhere(call: Call, *, late: bool, after: Callable[[], None]) -> int:
+    """Cancel a call at each of its awaits, and return how many there are."""
+
+    async def through(step: int) -> bool:
+        async def called() -> bool:
+            await call()
+            assert not current().held
+            return True
+
+        with suppress(asyncio.CancelledError):
+            return await cancelled_at(step, called(), late=late)
+        assert not current().held
+        return False
+
+    for step in itertools.count(1):
+        got_through = asyncio.run(through(step))
+        after()
+        if got_through:
+            return step - 1
+    raise AssertionError("unreachable")
+
+
+def block_of(*locks: Callable[..., Any]) -> Call:
+    async def block() -> None:
+        async with AsyncExitStack() as stack:
+            for lock in locks:
+                await stack.enter_async_context(lock(timeout=5))
+            await asyncio.sleep(0)
+
+    return block
+
+
+async def without_a_block() -> None:
+    lock = zk_lock(KEY, timeout=5)
+    await lock.aacquire()
+    await lock.arelease()
 
 
 async def several_leases() -> None:
@@ -50,100 +97,48 @@ async def several_leases() -> None:
     await some.arelease(2)
 
 
-async def semaphore_mutex() -> None:
-    async with zk_semaphore_mutex(KEY, timeout=5):
-        await asyncio.sleep(0)
-
-
-async def leader() -> None:
-    async with zk_leader(KEY, timeout=5):
-        await asyncio.sleep(0)
-
-
 @zk_locked("key", timeout=5)
 async def decorated() -> None:
     await asyncio.sleep(0)
 
 
-async def without_a_line() -> None:
-    async with zk_lock(KEY, timeout=5, fair=False):
-        await asyncio.sleep(0)
-
-
-async def in_turns() -> None:
-    async with zk_lock(KEY, timeout=5, handoff=3):
-        await asyncio.sleep(0)
-
-
-async def lease() -> None:
-    async with zk_lease(KEY, TTL, timeout=5):
-        await asyncio.sleep(0)
-
-
-def everything_is_given_back(tree: Tree) -> None:
-    paths = [f"{tree.path(KEY)}/{part}" for part in ("locks", "leases")]
-    paths.append(f"{tree.namespace}/{PREFIX}{KEY}")
-    for path in paths:
-        await_empty(tree, path)
-    assert not any(held_permits._held.values())
-    eventually(lambda: zk_lease(KEY, TTL, using="other").holder() is None, PATIENCE)
-
-
-@pytest.mark.usefixtures("slow_link")
-@late_or_not
-@pytest.mark.parametrize(
-    "call",
-    [
-        semaphore,
-        several_leases,
-        semaphore_mutex,
-        leader,
-        decorated,
-        without_a_line,
-        in_turns,
-        lease,
-    ],
-)
-def test_a_task_cancelled_at_any_of_its_awaits_leaves_nothing(
-    tree: Tree, call: Call, late: bool
-) -> None:
-    steps = cancel_everywhere(tree, call, late=late, after=lambda: everything_is_given_back(tree))
-    assert steps >= 1
-
-
-def refused_by(lock: Any) -> Call:
-    async def call() -> None:
-        with suppress(LockBusy):
-            async with lock:
-                pass
-
-    return call
-
-
-REFUSED: dict[str, Callable[..., Any]] = {
-    "semaphore": lambda **options: zk_semaphore(KEY, 1, **options),
-    "semaphore mutex": lambda **options: zk_semaphore_mutex(KEY, **options),
-    "leader": lambda **options: zk_leader(KEY, **options),
-    "lease": lambda **options: zk_lease(KEY, TTL, owner="me", **options),
+CALLS: dict[str, Call] = {
+    **{recipe: block_of(lock) for recipe, lock in RECIPES.items()},
+    "a writer that reads": block_of(RECIPES["write"], RECIPES["read"]),
+    "without a block": without_a_block,
+    "several leases": several_leases,
+    "decorated": decorated,
 }
 
 
-@late_or_not
-@pytest.mark.parametrize("recipe", REFUSED)
+@pytest.mark.usefixtures("slow_link")
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("name", CALLS)
+def test_a_task_cancelled_at_any_of_its_awaits_leaves_nothing(
+    tree: Tree, name: str, late: bool
+) -> None:
+    assert cancel_everywhere(CALLS[name], late=late, after=lambda: nothing_is_left(tree)) >= 1
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("recipe", ["mutex", "semaphore mutex", "semaphore", "leader", "lease"])
 def test_a_refused_task_cancelled_at_any_of_its_awaits_leaves_nothing(
     tree: Tree, make_owner: MakeOwner, recipe: str, late: bool
 ) -> None:
     await_connection()
-    theirs = REFUSED[recipe](using="other")
-    if recipe == "lease":
-        theirs.owner = "another"
-    make = make_owner()
-    assert make.now(theirs.acquire)
+    make = RECIPES[recipe] if recipe != "semaphore" else partial(zk_semaphore, KEY, 1)
+    theirs = make(using="other", **({"owner": "another"} if recipe == "lease" else {}))
+    owner = make_owner()
+    assert owner.now(theirs.acquire)
+
+    async def refused() -> None:
+        with suppress(LockBusy):
+            async with make(timeout=0.01):
+                pass
 
     def still_held() -> None:
-        assert make.now(lambda: theirs.held)
+        assert owner.now(lambda: theirs.held)
 
-    call = refused_by(REFUSED[recipe](timeout=0.01))
-    assert cancel_everywhere(tree, call, late=late, after=still_held) >= 1
-    make.now(theirs.release)
-    everything_is_given_back(tree)
+    assert cancel_everywhere(refused, late=late, after=still_held) >= 1
+    owner.now(theirs.release)
+    nothing_is_left(tree)

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from distlock import zk_lock, zk_multilock, zk_rwlock, zk_semaphore
+from distlock import zk_lock, zk_semaphore
 from distlock.locks import held_permits
 from distlock.locks.multilock import MultiLock
 from distlock.locks.mutex import Mutex
@@ -36,23 +36,11 @@ from tests.deadline.test_every_step import (
     nothing_is_left,
     reentrant_blocks,
 )
+from tests.interrupts.recipes import read_inside_write, several
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, Tree, await_connection
-from tests.rwlock.test_every_step import read_inside_write
 
 HEADS = {kind.__exit__.__code__ for kind in (Mutex, MultiLock, Permits)}
-
-
-def several() -> None:
-    """Of two kinds, so that both kinds of what a multi-lock takes are there."""
-    both = zk_multilock(zk_rwlock(KEY).write, zk_semaphore("key-2", 1), timeout=0)
-    if both.acquire():
-        try:
-            both.release()
-        except BaseException:
-            if zk_rwlock(KEY).write.held:  # it never began: a release can be repeated
-                both.release()
-            raise
 
 
 @pytest.fixture

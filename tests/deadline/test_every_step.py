@@ -1,9 +1,8 @@
 """An exception at every single step of acquire and release leaves nothing (promise 4).
 
 A soft time limit, Ctrl-C or a cancellation may land anywhere (CURATOR-45, -79, -205). Here one
-lands before each line of distlock that a call runs, one line a time, until the call gets through;
-and at each await of a task, before it and after it. Random moments, with real signals, are in
-tests/mutex/test_leaks.py.
+lands before each line of distlock that a call runs, one line a time, until the call gets through.
+Random moments, with real signals, are in tests/mutex/test_leaks.py.
 
 Left out is what no signal can do, though tracing can: to raise before a ``try:``, an instruction
 that does nothing, and before the call of ``__exit__`` when a ``with`` block is left, for which
@@ -16,13 +15,11 @@ could do (CPython 74174).
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import linecache
 import sys
-import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -38,7 +35,7 @@ from distlock.owner.owner import current
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.losses import beneficiaries
-from tests.kit.tools import PATIENCE, Owner, Tree, await_connection, forgets_all
+from tests.kit.tools import PATIENCE, Tree, await_connection, forgets_all
 
 KEY = "key"
 PACKAGE = str(Path(distlock.__file__).parent)
@@ -198,98 +195,3 @@ def test_an_exception_before_any_line_of_an_exit_stack_leaves_nothing(
     monkeypatch.setattr(sys.modules[__name__], "PACKAGE", (PACKAGE, contextlib.__file__))
     steps = interrupt_everywhere(tree, locked, SoftLimit)
     assert "contextlib.py" in {step.partition(":")[0] for step in steps}
-
-
-# --- tasks ---------------------------------------------------------------------------------------
-
-
-@types.coroutine
-def cancelled_at(
-    step: int, coroutine: Coroutine[Any, Any, bool], *, late: bool
-) -> Generator[Any, Any, bool]:
-    """Run a coroutine and cancel its task at its await number `step`.
-
-    :param late: when what it awaits has come, and just before the task goes on
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    error: BaseException | None = None
-    for number in itertools.count(1):
-        try:
-            awaited = coroutine.send(None) if error is None else coroutine.throw(error)
-        except StopIteration as done:
-            return bool(done.value)
-        error = None
-        if number == step and late and awaited is not None:
-            awaited.add_done_callback(lambda _: task.cancel())
-        elif number == step:
-            task.cancel()
-        try:
-            yield awaited
-        except BaseException as thrown:  # noqa: BLE001 - goes on in the coroutine
-            error = thrown
-    raise AssertionError("unreachable")
-
-
-async def acquire_and_release_async() -> None:
-    lock = zk_lock(KEY, timeout=5)
-    await lock.aacquire()
-    await lock.arelease()
-
-
-async def block_async() -> None:
-    async with zk_lock(KEY, timeout=5):
-        await asyncio.sleep(0)
-
-
-async def refused_async() -> None:
-    with suppress(LockBusy):
-        async with zk_lock(KEY, timeout=0.01):
-            pass
-
-
-def cancel_everywhere(
-    tree: Tree, call: Callable[[], Awaitable[None]], *, late: bool, after: Callable[[], None]
-) -> int:
-    """Cancel a call at each of its awaits, and return how many there are."""
-
-    async def through(step: int) -> bool:
-        async def called() -> bool:
-            await call()
-            assert not current().held
-            return True
-
-        with suppress(asyncio.CancelledError):
-            return await cancelled_at(step, called(), late=late)
-        assert not current().held
-        return False
-
-    line = tree.line(KEY)
-    for step in itertools.count(1):
-        got_through = asyncio.run(through(step))
-        after()
-        nothing_is_left(tree, line)
-        if got_through:
-            return step - 1
-    raise AssertionError("unreachable")
-
-
-@pytest.mark.usefixtures("slow_link")
-@pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("call", [acquire_and_release_async, block_async])
-def test_a_task_cancelled_at_any_of_its_awaits_leaves_nothing(
-    tree: Tree, call: Callable[[], Awaitable[None]], late: bool
-) -> None:
-    assert cancel_everywhere(tree, call, late=late, after=lambda: None) >= 1
-
-
-@pytest.mark.parametrize("late", [False, True])
-def test_a_refused_task_cancelled_at_any_of_its_awaits_leaves_nothing(
-    tree: Tree, holder: Owner, late: bool
-) -> None:
-    await_connection()
-
-    def still_held() -> None:
-        assert holder.now(lambda: zk_lock(KEY, using="other").held)
-
-    assert cancel_everywhere(tree, refused_async, late=late, after=still_held) >= 1

@@ -62,6 +62,24 @@ def block_of(recipe: str) -> Callable[[], None]:
     return block
 
 
+def read_inside_write() -> None:
+    lock = zk_rwlock(KEY, timeout=0)
+    with suppress(LockBusy), lock.write, lock.read:
+        pass
+
+
+def several() -> None:
+    """Of two kinds, so that both kinds of what a multi-lock takes are there."""
+    both = zk_multilock(zk_rwlock(KEY).write, zk_semaphore("key-2", 1), timeout=0)
+    if both.acquire():
+        try:
+            both.release()
+        except BaseException:
+            if zk_rwlock(KEY).write.held:  # it never began: a release can be repeated
+                both.release()
+            raise
+
+
 def parents(tree: Tree) -> None:
     """Make the parents of all recipes' nodes, and keep the server from removing them."""
     for path in (

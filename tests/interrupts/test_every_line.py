@@ -17,10 +17,21 @@ from types import CodeType, FrameType
 
 import pytest
 
+from distlock import LockBusy, zk_semaphore
 from distlock.owner.owner import current
 from tests.deadline import test_every_step as technique
-from tests.interrupts.recipes import EXITS, RECIPES, block_of, nothing_is_left, parents
-from tests.kit.tools import Tree, await_connection, within
+from tests.interrupts.recipes import (
+    EXITS,
+    RECIPES,
+    block_of,
+    everything,
+    nothing_is_left,
+    parents,
+    read_inside_write,
+    several,
+)
+from tests.kit.helpers import eventually
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, within
 
 pytestmark = pytest.mark.deep
 
@@ -48,15 +59,17 @@ def _heads_of_exits_are_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(technique, "out_of_reach", also)
 
 
-@pytest.mark.parametrize("error", [RecursionError, technique.SoftLimit])
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_an_exception_before_any_line_leaves_nothing_and_does_not_slow_down_the_next_call(
-    tree: Tree, recipe: str, error: type[BaseException]
+CALLS: dict[str, Callable[[], None]] = {
+    **{recipe: block_of(recipe) for recipe in RECIPES},
+    "a writer that reads": read_inside_write,
+    "several without a block": several,
+}
+
+
+def interrupt_everywhere(
+    call: Callable[[], None], error: type[BaseException], check: Callable[[], None]
 ) -> None:
-    parents(tree)
-    await_connection()
-    call = block_of(recipe)
-    call()
+    """Interrupt a call at each of its lines, and check after each."""
     steps: list[str] = []
     for step in itertools.count(1):
         interruption = technique.Interruption(step, error)
@@ -66,13 +79,50 @@ def test_an_exception_before_any_line_leaves_nothing_and_does_not_slow_down_the_
             break
         steps.append(interruption.landed)
         try:
-            with within(PROMPT_SECONDS):
-                call()
-            nothing_is_left(tree)
+            check()
         except BaseException as failure:
             raise AssertionError(f"interrupted at {interruption.landed}: {failure!r}") from failure
     assert len(steps) > 80
     assert {"requests.py", "serving.py"} <= {one.partition(":")[0] for one in steps}
+
+
+@pytest.mark.parametrize("error", [RecursionError, technique.SoftLimit])
+@pytest.mark.parametrize("name", CALLS)
+def test_an_exception_before_any_line_leaves_nothing_and_does_not_slow_down_the_next_call(
+    tree: Tree, name: str, error: type[BaseException]
+) -> None:
+    parents(tree)
+    await_connection()
+    call = CALLS[name]
+    call()
+
+    def nothing_is_left_and_the_next_is_prompt() -> None:
+        with within(PROMPT_SECONDS):
+            call()
+        nothing_is_left(tree)
+
+    interrupt_everywhere(call, error, nothing_is_left_and_the_next_is_prompt)
+
+
+def test_an_exception_before_any_line_of_a_refused_multilock_leaves_nothing(
+    tree: Tree, make_owner: MakeOwner
+) -> None:
+    parents(tree)
+    await_connection()
+    holder, lock = make_owner(), zk_semaphore("key-2", 1, using="other")
+    assert holder.now(lock.acquire)
+    (theirs,) = everything(tree)
+
+    def only_theirs_is_left() -> None:
+        assert not current().held
+        eventually(lambda: everything(tree) == [theirs], PATIENCE, "nothing but the other's")
+
+    def refused() -> None:
+        with suppress(LockBusy), RECIPES["multilock"](timeout=0):
+            pass
+
+    interrupt_everywhere(refused, technique.SoftLimit, only_theirs_is_left)
+    holder.now(lock.release)
 
 
 @pytest.mark.parametrize("recipe", ["mutex", "handoff", "read", "write", "leader"])
