@@ -11,7 +11,7 @@ from tests.browser.axe import findings
 from tests.browser.chromium import Tab
 from tests.browser.crew import Crew
 from tests.browser.site import LIST, Site, SiteAt, detail
-from tests.browser.test_deadlocks import circle
+from tests.browser.test_actions import circle
 
 pytestmark = pytest.mark.deep
 

@@ -126,7 +126,9 @@ def test_a_refused_task_cancelled_at_any_of_its_awaits_leaves_nothing(
     tree: Tree, make_owner: MakeOwner, recipe: str, late: bool
 ) -> None:
     await_connection()
-    make = RECIPES[recipe] if recipe != "semaphore" else partial(zk_semaphore, KEY, 1)
+    make: Callable[..., Any] = RECIPES[recipe]
+    if recipe == "semaphore":
+        make = partial(zk_semaphore, KEY, 1)
     theirs = make(using="other", **({"owner": "another"} if recipe == "lease" else {}))
     owner = make_owner()
     assert owner.now(theirs.acquire)

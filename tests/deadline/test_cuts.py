@@ -168,6 +168,9 @@ def test_the_inner_block_of_a_lost_hold_raises_no_masking_error(zookeeper: ZooKe
 
 
 # --- a link that swallows everything -------------------------------------------------------------
+# Every request postpones kazoo's ping, so kazoo stays CONNECTED for ever on such a link. The
+# deadline counts from the last proof, not from the moment when the silence is noticed
+# (CURATOR-460).
 
 
 @contextmanager
@@ -231,6 +234,7 @@ def test_a_loss_is_told_to_each_holder_and_to_no_waiter(
 
 
 # --- waiters -------------------------------------------------------------------------------------
+# No grant on an earlier session's node (CURATOR-604); watches are forgotten at a disconnect; a new
 
 
 def test_a_new_session_goes_to_the_end_of_the_line_within_the_same_time(

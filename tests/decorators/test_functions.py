@@ -174,6 +174,9 @@ def test_wrong_arguments_raise_the_type_error_of_the_call_and_lock_nothing() -> 
 
 
 # --- one function called by many -----------------------------------------------------------------
+# A decorator object that keeps the state of a call is shared by threads, and the winner never
+# releases. Two locks on one path in one thread are one lock. Two tasks of one thread are two
+# owners.
 
 
 # ruff: noqa: ARG001 - the views and functions here are called for their locks

@@ -180,6 +180,7 @@ def test_a_lock_that_a_job_leaves_held_keeps_the_next_job_out_and_is_logged(
 
 
 # --- in async code the owner is the task ---------------------------------------------------------
+# Two coroutines share a thread; context variables are copied to child tasks.
 
 
 def test_a_task_is_another_owner_than_the_thread_it_runs_in() -> None:

@@ -6,24 +6,30 @@ The negotiated timeout, maxClientCnxns, no secrets in logs, and the back-off. Fo
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
+from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 from pytest_django import Settings
 
 from distlock import LockUnavailable, zk_lock
 from distlock.conf import Configuration
-from distlock.session import registry
+from distlock.session import guaranteed_delete, registry
 from distlock.session.registry import close_sessions, session_for
 from distlock.session.session import Session
 from distlock_chaos.ports import free_ports
+from distlock_chaos.proxy import TcpProxy
 from distlock_chaos.server import ZooKeeper
+from tests.kit.engines import first_then_deep
 from tests.kit.helpers import eventually, raw_client
-from tests.kit.tools import within
-from tests.session.tools import MakeSession
+from tests.kit.tools import inside, within
+from tests.session.tools import MakeSession, ephemeral_node
 
 
 @pytest.mark.usefixtures("distlock_settings")
@@ -36,10 +42,10 @@ def test_threads_that_race_for_the_first_use_get_one_session(
         def __init__(self, conf: Configuration, *keep: Any) -> None:
             made.append(self)
             with suppress(threading.BrokenBarrierError):
-                inside.wait(0.3)  # time for the others to come in, if nothing keeps them out
+                entered.wait(0.3)  # time for the others to come in, if nothing keeps them out
             super().__init__(conf, *keep)
 
-    together, inside = threading.Barrier(10), threading.Barrier(10)
+    together, entered = threading.Barrier(10), threading.Barrier(10)
     monkeypatch.setattr(registry, "Session", SlowSession)
     found: list[Session] = []
 
@@ -125,3 +131,127 @@ def test_a_server_with_no_connection_to_spare_is_named_as_a_cause(settings: Sett
         with pytest.raises(LockUnavailable, match=r"maxClientCnxns \(60 per address by default\)"):
             zk_lock("k").acquire()
         close_sessions()
+
+
+# --- the end of a session ------------------------------------------------------------------------
+# Calls are bounded. Orderly ends of processes are in `tests/mutex/test_processes`.
+
+
+def test_a_close_into_a_black_hole_takes_about_a_second(
+    make_session: MakeSession, zookeeper: ZooKeeper
+) -> None:
+    with TcpProxy("127.0.0.1", zookeeper.servers[0].port) as proxy:
+        one = make_session(hosts=proxy.address)
+        proxy.black_hole()
+        with within(2):
+            one.close()
+        assert one.over
+
+
+def test_a_close_without_a_connection_does_not_wait() -> None:
+    one = Session(Configuration(hosts=f"127.0.0.1:{free_ports(1)[0]}"))
+    with within(2):
+        one.close()
+        one.close()
+    assert one.over
+
+
+def test_a_close_while_it_connects_ends_the_session(zookeeper: ZooKeeper) -> None:
+    with TcpProxy("127.0.0.1", zookeeper.servers[0].port) as proxy:
+        proxy.delay(0.2)
+        one = Session(Configuration(hosts=proxy.address))
+        eventually(lambda: proxy.connections)
+        assert not one.id
+        one.close()
+        eventually(lambda: not inside(one)._connection._connection_routine.is_alive())
+
+
+def test_closed_sessions_leave_no_socket_and_no_thread(make_session: MakeSession) -> None:
+    make_session().close()
+    eventually(lambda: not named_threads())
+    before = len(os.listdir("/dev/fd"))  # noqa: PTH208 - a count
+    for _ in range(3):
+        one = make_session()
+        ephemeral_node(one)
+        one.close()
+    eventually(lambda: not named_threads())
+    assert len(os.listdir("/dev/fd")) <= before  # noqa: PTH208
+
+
+def named_threads() -> list[str]:
+    close_sessions()
+    names = [thread.name for thread in threading.enumerate()]
+    # These belong to the process and to no session, and stay once a test has needed them.
+    of_process = {"distlock-timer", "distlock-history"}
+    return [name for name in names if name.startswith("distlock-") and name not in of_process]
+
+
+def test_changed_settings_end_the_sessions_with_the_old_ones(
+    distlock_settings: Settings, zookeeper: ZooKeeper
+) -> None:
+    with zk_lock("k"):
+        before = session_for()
+    distlock_settings.DISTLOCK = {"default": {"HOSTS": zookeeper.hosts, "NAMESPACE": "/elsewhere"}}
+    assert before.over
+    with zk_lock("k") as hold:
+        assert hold.path.startswith("/elsewhere/")
+
+
+# --- the clean-up of idle parents ----------------------------------------------------------------
+
+
+SECONDS = 0.3
+
+
+@pytest.fixture
+def slow_reaper(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[KazooClient]:
+    """A look at the tree of a server that itself removes no container while the test runs."""
+    monkeypatch.setattr(guaranteed_delete, "IDLE_PARENT_SECONDS", SECONDS)
+    with ZooKeeper(jvm=["-Dznode.container.checkIntervalMs=600000"]) as zookeeper:
+        settings.DISTLOCK = {"default": {"HOSTS": zookeeper.hosts, "NAMESPACE": "/shop"}}
+        with raw_client(zookeeper.hosts) as client:
+            yield client
+        close_sessions()
+
+
+def use(key: str) -> None:
+    with zk_lock(key):
+        pass
+
+
+def let_idle(client: KazooClient) -> None:
+    """Wait until what idles would have been removed, and with it a container of ours."""
+    use("ours")
+
+    def removed() -> bool:
+        use("busy")
+        return not client.exists("/shop/ours")
+
+    eventually(removed)
+    # Each answer comes after those to all requests before it.
+    session_for().call(session_for().read, "/", timeout=20, key="")
+
+
+def test_an_idle_container_is_removed(slow_reaper: KazooClient) -> None:
+    let_idle(slow_reaper)
+    assert slow_reaper.exists("/shop/busy")
+
+
+@pytest.mark.parametrize("kind", first_then_deep(["neither", "data", "ACL"]))
+def test_a_node_of_somebody_else_stays(slow_reaper: KazooClient, kind: str) -> None:
+    slow_reaper.ensure_path("/shop")
+    acl = [*OPEN_ACL_UNSAFE, make_digest_acl("them", "secret", all=True)]
+    data = b"stock: 42" if kind == "data" else b""
+    slow_reaper.create("/shop/theirs", data, acl if kind == "ACL" else None)
+    use("theirs")
+    let_idle(slow_reaper)
+    assert slow_reaper.exists("/shop/theirs")
+
+
+def test_a_node_that_took_the_place_of_a_container_stays(slow_reaper: KazooClient) -> None:
+    use("theirs")
+    eventually(lambda: not slow_reaper.get_children("/shop/theirs"))
+    slow_reaper.delete("/shop/theirs")
+    slow_reaper.create("/shop/theirs", b"stock: 42")
+    let_idle(slow_reaper)
+    assert slow_reaper.exists("/shop/theirs")
