@@ -13,28 +13,9 @@ import pytest
 from distlock import LockBusy, LockLost, zk_lock
 from distlock.session.registry import session_for
 from distlock_chaos.server import ZooKeeper
-from tests.interop.tools import BOTH_WAYS, KEY, InJava, JavaError, JavaPeer, Language, NewContender
+from tests.interop.tools import KEY, InJava, JavaError, JavaPeer, Language, NewContender
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire
-
-both_ways = pytest.mark.parametrize(("holds", "waits"), BOTH_WAYS)
-
-
-@both_ways
-def test_reentry_keeps_the_other_language_out_until_the_last_release(
-    contender: NewContender, tree: Tree, holds: Language, waits: Language
-) -> None:
-    holder, waiter = contender(holds), contender(waits)
-    assert holder.acquire()
-    assert holder.acquire()
-    granted = waiter.ask()
-    tree.await_line(KEY, 2)
-    holder.release()
-    assert not contender(waits).acquire(timeout=0.1)
-    assert not granted.done()
-    holder.release()
-    assert granted.result(PATIENCE)
-    waiter.release()
 
 
 def test_waiters_of_both_languages_are_granted_in_the_order_of_arrival(
