@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -270,6 +271,23 @@ def test_an_interrupt_in_the_instant_of_the_grant_gives_it_back(tree: Tree) -> N
     assert not lease.held
     with lease:
         assert lease.held
+
+
+def test_a_task_cancelled_while_its_answer_is_under_way_leaves_nothing(
+    tree: Tree, connected: TcpProxy
+) -> None:
+    async def use() -> None:
+        task = asyncio.create_task(zk_lease("key", LONG, owner="me").aacquire())
+        await asyncio.to_thread(eventually, lambda: said(tree, "key"), PATIENCE)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    connected.black_hole("to_client")
+    asyncio.run(use())
+    connected.pass_through()
+    eventually(lambda: said(tree, "key") is None, PATIENCE)
+    forgets_all(session_for())
 
 
 # --- bounds --------------------------------------------------------------------------------------
