@@ -17,8 +17,8 @@ def run(*arguments: str, errors: StringIO | None = None) -> tuple[int, str, str]
     status = 0
     try:
         subcommand, *rest = arguments
-        patient = [subcommand, "--budget", f"{PATIENCE}"]
-        call_command("distlock", *patient, *rest, stdout=out, stderr=errors)
+        patient = [] if subcommand == "sweep" else ["--budget", f"{PATIENCE}"]
+        call_command("distlock", subcommand, *patient, *rest, stdout=out, stderr=errors)
     except CommandError as error:
         status = error.returncode
         errors.write(f"{error}\n")

@@ -13,7 +13,8 @@ from distlock.embedded import server as server_module
 from distlock.embedded import tree as tree_module
 from distlock.embedded.server import EmbeddedZooKeeper
 from distlock.embedded.tree import MemoryTree
-from tests.embedded.raw import RawClient
+from distlock.jute import pack_integer, pack_texts
+from tests.embedded.raw import RawClient, event
 from tests.kit.helpers import raw_client
 
 
@@ -90,3 +91,35 @@ def test_another_password_does_not_get_a_session(
         assert thief.greet(30, began.session_id, password) == (0, 0, bytes(16))
         assert thief.closed()
         assert owner.ask(PING)[0] == 0
+
+
+def test_watches_are_set_again_and_missed_events_are_told(
+    embedded: EmbeddedZooKeeper, client: KazooClient
+) -> None:
+    for path in ("/same", "/changed", "/deleted", "/parent", "/parent-same"):
+        client.create(path)
+    seen = client.get("/parent-same")[1].czxid
+    client.set("/changed", b"x")
+    client.delete("/deleted")
+    client.create("/parent/child")
+    client.create("/created")
+    watches = [
+        ["/same", "/changed", "/deleted"],
+        ["/created", "/never"],
+        ["/parent", "/parent-same"],
+    ]
+    body = seen.to_bytes(8, "big") + b"".join(map(pack_texts, watches))
+    with RawClient(embedded.port) as raw:
+        raw.greet(30)
+        raw.send(pack_integer(-8) + pack_integer(101) + body)
+        missed = [event(raw) for _ in range(4)]
+        assert missed == [(3, "/changed"), (2, "/deleted"), (1, "/created"), (4, "/parent")]
+        assert raw.receive().integer() == -8
+        client.set("/same", b"x")
+        client.create("/never")
+        client.create("/parent-same/child")
+        assert [event(raw) for _ in range(3)] == [
+            (3, "/same"),
+            (1, "/never"),
+            (4, "/parent-same"),
+        ]

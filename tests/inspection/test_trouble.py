@@ -8,7 +8,7 @@ import pytest
 from kazoo.security import Permissions
 from pytest_django import Settings
 
-from distlock import LockUnavailable, escape_key, zk_lock
+from distlock import LockKeyError, LockUnavailable, escape_key, zk_lock
 from distlock.inspection import tree as inspection
 from distlock.inspection.tree import look, snapshot
 from distlock.session.bulk_reads import GONE, UNREAD, Reads
@@ -85,6 +85,12 @@ def test_a_key_with_escapes_is_told_in_full_and_printed_without_harm() -> None:
         (seen,) = found().locks
         assert seen.key == "a\x1b[2J\n<b>"
         assert str(seen).isprintable()
+
+
+@pytest.mark.parametrize("key", ["", "\ud800"], ids=ascii)
+def test_a_key_that_is_none_is_refused(key: str) -> None:
+    with pytest.raises(LockKeyError):
+        look(key)
 
 
 @pytest.mark.parametrize("key", ["%/x", "%\x00", "%/../..", "@leases/%2E%2E/x"], ids=ascii)

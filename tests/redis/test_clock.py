@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pytest_django import Settings
 
-from distlock import LockUnavailable, zk_lock
+from distlock import LockBusy, LockUnavailable, zk_lock
 from distlock.session.registry import close_sessions
 from distlock_chaos.proxy import TcpProxy
 from distlock_chaos.redis_server import Redis
@@ -74,6 +74,19 @@ def test_a_clock_that_is_set_ahead_ends_no_session(
             waiting.result(PATIENCE)
         rival.now(zk_lock("key").release)
         close_sessions()
+
+
+def test_who_comes_after_a_step_ends_no_session_of_a_client_that_is_connected(
+    server: Redis, make_owner: MakeOwner
+) -> None:
+    holder = make_owner()
+    hold = holder.now(zk_lock("key", using="other").__enter__)
+    server.set_clock(STEP)
+    assert not zk_lock("key").acquire(timeout=0)
+    with pytest.raises(LockBusy), zk_lock("key", timeout=2 * SESSION_TIMEOUT):
+        pass
+    hold.check()
+    holder.now(zk_lock("key", using="other").release)
 
 
 def test_a_clock_that_is_set_back_keeps_no_dead_session(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from celery import Celery, states
 from celery.signals import before_task_publish
+from kombu.exceptions import EncodeError
 from pytest_django import Settings
 
 from distlock import LockBusy, LockUnavailable, zk_lock, zk_locked
@@ -94,6 +95,20 @@ def test_nothing_is_held_when_the_message_is_sent(app: Celery) -> None:
     finally:
         before_task_publish.disconnect(look)
     assert held == [[]]
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_arguments_that_cannot_be_sent_again_fail_with_that_error(app: Celery) -> None:
+    """A publisher's own ``serializer="pickle"`` is not known to the worker."""
+
+    class Feed:
+        def __str__(self) -> str:
+            return "7"
+
+    refresh = refreshes(app, "retry")
+    with held_elsewhere("feed:7"):
+        run = Traced(refresh, Feed())
+    assert (run.state, type(run.error)) == (states.FAILURE, EncodeError)
 
 
 @pytest.mark.usefixtures("distlock_settings")

@@ -9,8 +9,9 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from celery import Celery, chain, states
-from celery.exceptions import Ignore, Reject
+from celery import Celery, chain, signals, states
+from celery.app.task import Context
+from celery.exceptions import Ignore, Reject, WorkerLostError
 from kombu.exceptions import OperationalError
 
 from distlock import LockBusy, zk_lease, zk_locked
@@ -124,6 +125,28 @@ def test_a_task_that_is_replaced_lets_the_next_one_be_queued(app: Celery, key: s
 
     Message(report, key).run()
     assert free(report, key)
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_revoked_task_lets_the_next_one_be_queued(report: Any, key: str) -> None:
+    message = Message(report, key)
+    context = Context(id=message.id, headers=message.headers)
+    for _ in range(2):  # the second announcement is harmless
+        signals.task_revoked.send(
+            report, request=context, terminated=False, signum=None, expired=False
+        )
+    assert free(report, f"report:{key}")
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_lost_process_lets_the_next_one_be_queued(report: Any, key: str) -> None:
+    message = Message(report, key)
+    report.request_stack.push(Context(id=message.id, headers=message.headers))
+    try:
+        signals.task_failure.send(report, task_id=message.id, exception=WorkerLostError())
+    finally:
+        report.request_stack.pop()
+    assert free(report, f"report:{key}")
 
 
 @pytest.mark.usefixtures("distlock_settings")

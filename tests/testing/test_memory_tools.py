@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import Any
 
@@ -16,6 +17,8 @@ from distlock import (
     zk_lock,
     zk_semaphore,
 )
+from distlock.embedded.tree import MemoryTree
+from distlock.keys.znodes import WORN, in_line
 from distlock.session.registry import session_for
 from distlock.testing import (
     CapturedLock,
@@ -145,6 +148,41 @@ def test_the_connection_to_redis_is_not_ours_to_lose(settings: Settings) -> None
     settings.DISTLOCK = {"default": {"HOSTS": "redis://127.0.0.1:1/0"}}
     with pytest.raises(RuntimeError, match="TcpProxy"), lose_connection():
         pass
+
+
+def count_from(memory: MemoryTree, path: str, number: int) -> None:
+    """Let the next sequence number under a node be this one, which no server can be told."""
+    with memory.transaction():
+        memory._put(path, memory.check(path)._replace(made=number))
+
+
+@pytest.mark.parametrize("start", [WORN - 2, 2**31 - 1])
+def test_never_do_two_hold_over_the_end_of_the_numbers(memory: MemoryTree, start: int) -> None:
+    inside: list[int] = []
+    served: list[int] = []
+
+    def work(number: int, using: str) -> None:
+        with zk_lock("key", using=using, timeout=PATIENCE):
+            inside.append(number)
+            assert inside == [number]
+            served.append(number)
+            inside.remove(number)
+
+    with zk_lock("key"):
+        count_from(memory, "/distlock/key", start)
+        using = itertools.cycle(["default", "other"])
+        threads = [threading.Thread(target=work, args=(n, next(using))) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        eventually(lambda: len(memory.watchers().get(first_of(memory), ())) > 0, PATIENCE)
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert sorted(served) == list(range(8))
+
+
+def first_of(memory: MemoryTree) -> str:
+    (first, *_) = in_line(memory.children("/distlock/key"))
+    return f"/distlock/key/{first.name}"
 
 
 # --- what is locked ------------------------------------------------------------------------------

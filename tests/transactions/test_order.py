@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from django.contrib.auth.models import Group
 from django.db import connection, transaction
 from django.test import TestCase
 from pytest_django import Settings
@@ -63,6 +64,22 @@ def test_a_site_may_allow_it(distlock_settings: Settings) -> None:
     distlock_settings.DISTLOCK = {"default": {**options, "IN_TRANSACTION": "allow"}}
     with transaction.atomic(), zk_lock("stock:42") as hold:
         hold.verify()
+
+
+@with_database
+def test_a_transaction_without_autocommit_counts_from_its_first_write() -> None:
+    transaction.set_autocommit(False)
+    try:
+        with zk_lock("stock:42") as hold:
+            hold.verify()
+        Group.objects.create(name="packers")
+        with pytest.raises(LockInTransaction):
+            zk_lock("stock:42").acquire()
+        transaction.commit()
+        with zk_lock("stock:42") as hold:
+            hold.verify()
+    finally:
+        transaction.set_autocommit(True)
 
 
 @with_database

@@ -195,6 +195,16 @@ def test_a_process_of_another_namespace_is_not_taken_for_a_dead_one(
     assert not ended
 
 
+def test_it_logs_to_standard_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(session_reaper, "end_session", lambda *_: True)
+    session_reaper._end(7, REPORT)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "WARNING/session reaper] Process 7 died" in line
+    assert r"(alias 'de\nfault')" in line
+
+
 # --- what it logs --------------------------------------------------------------------------------
 
 REPORT: dict[str, Any] = {"alias": "de\nfault", "session": 1}
