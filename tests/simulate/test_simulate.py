@@ -6,6 +6,7 @@ For longer runs there is ``python -m tests.simulate --minutes M``.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -60,5 +61,5 @@ def test_more_schedules_harm_nobody() -> None:
 def test_without_a_safety_measure_a_schedule_harms(mutation: Mutation) -> None:
     found = find(mutation)
     assert found is not None
-    assert mutation.harm in found.violation
+    assert re.search(mutation.harm, found.violation)
     assert not run(found.seed).violation
