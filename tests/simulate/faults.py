@@ -435,12 +435,13 @@ class Faults:
 
     def _smash(self, fault: Fault, process: Process) -> None:
         """Remove the first node of a line."""
-        self._operate(fault, 1)
+        self.world.after(0, self._operate, fault, 1)
 
     def _wipe(self, fault: Fault, process: Process) -> None:
         """Remove a line with all its nodes."""
-        self._operate(fault, None)
+        self.world.after(0, self._operate, fault, None)
 
+    # Later, or a server would tell of the change before it answers what set the watch.
     def _operate(self, fault: Fault, most: int | None) -> None:
         leader = next((one for one in self.stage.servers if one.role == "leading"), None)
         line = self.stage.lines[fault.who % len(self.stage.lines)]
