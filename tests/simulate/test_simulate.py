@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from tests.simulate.mutations import MANY, MUTATIONS, Mutation, find
+from tests.simulate.mutations import MANY, MUTATIONS, SOUGHT, Mutation, find
 from tests.simulate.schedule import run, shrink
 
 
@@ -56,6 +56,7 @@ def test_more_schedules_harm_nobody() -> None:
     [
         pytest.param(one, marks=pytest.mark.deep if one.seeds == MANY else (), id=one.what)
         for one in MUTATIONS
+        if one.seeds != SOUGHT
     ],
 )
 def test_without_a_safety_measure_a_schedule_harms(mutation: Mutation) -> None:
