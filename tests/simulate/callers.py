@@ -313,7 +313,7 @@ class Caller:
         session = self.process.session
         connection, stood_still = session.connection, self.process.stood_still()
         await self.pause(max_hold + 1.0)
-        server = self.process.client.server_host
+        server = self.process.server
         if not hold.lost and stood_still == self.process.stood_still():
             raise Violation(f"{self} holds {hold.path} after its max_hold")
         undisturbed = self.judge.faultless and connection == session.connection

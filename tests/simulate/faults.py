@@ -289,7 +289,7 @@ class Faults:
         return self._blocked(*[(process, one) for one in self._servers_of(fault, process)])
 
     def _reset(self, fault: Fault, process: Process) -> None:
-        server = process.client.server_host
+        server = process.server
         if server is not None:
             self.stage.links.reset(process, server)
 
@@ -303,7 +303,7 @@ class Faults:
         return partial(_each, partial(links.slow_down, seconds=0.0), pairs)
 
     def _servers_of(self, fault: Fault, process: Process) -> list[Any]:
-        server = process.client.server_host
+        server = process.server
         return [server] if fault.more < 0.5 and server is not None else self.stage.servers
 
     def _cut_from_running(self, fault: Fault, process: Process) -> Callable[[], None]:
@@ -346,7 +346,7 @@ class Faults:
         self._hit[9] = visitor
         self.stage.add_callers(visitor, 1, self.world.time + 0.1, pace=0.0)
         for _ in range(300):
-            if visitor.client.server_host is leader:
+            if visitor.server is leader:
                 break
             yield
         leader.go_on()
@@ -361,7 +361,7 @@ class Faults:
         leader = next((one for one in stage.servers if one.role == "leading"), None)
         server = (
             leader,
-            process.client.server_host,
+            process.server,
             stage.servers[fault.who % len(stage.servers)],
         )[fault.who % 3]
         if server is None or server.dead or server.stopped:
@@ -435,16 +435,17 @@ class Faults:
 
     def _smash(self, fault: Fault, process: Process) -> None:
         """Remove the first node of a line."""
-        self._operate(fault, 1)
+        self.world.after(0, self._operate, fault, 1)
 
     def _wipe(self, fault: Fault, process: Process) -> None:
         """Remove a line with all its nodes."""
-        self._operate(fault, None)
+        self.world.after(0, self._operate, fault, None)
 
+    # Later, or a server would tell of the change before it answers what set the watch.
     def _operate(self, fault: Fault, most: int | None) -> None:
         leader = next((one for one in self.stage.servers if one.role == "leading"), None)
         line = self.stage.lines[fault.who % len(self.stage.lines)]
-        if leader is None or not leader.serving or not line.in_line:
+        if leader is None or not leader.serving or not line.in_line or self.stage.on_redis:
             return
         path = f"/d/{line.where}"
         names = sorted(leader.tree.children.get(path, ()), key=lambda name: name[-10:])[:most]

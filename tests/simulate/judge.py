@@ -209,8 +209,8 @@ class Judge:
         """Look for watches that nobody needs in a process that waits for nothing."""
         session, client = process.session, process.client
         busy = session.contenders or session._in_flight or session._parked or client.steps
-        if session.connected and not busy and not session.watches.watchers and client.watchers:
-            raise Violation(f"watches are left in {process}: {list(client.watchers)}")
+        if session.connected and not busy and not session.watches.watchers and process.watchers:
+            raise Violation(f"watches are left in {process}: {process.watchers}")
 
     # --- at the end ------------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class Judge:
             session = process.session
             for name, some in {
                 "contenders": session.contenders,
-                "watchers": session.watches.watchers or process.client.watchers,
+                "watchers": session.watches.watchers or process.watchers,
                 "neighbours": session.local_nodes,
                 "lines": session.lines,
                 "newest": session.newest,

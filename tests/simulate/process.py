@@ -24,12 +24,14 @@ from distlock.conf import Configuration
 from distlock.contenders import waiting
 from distlock.engine import calls, deadline, hosts, timer
 from distlock.engine.guard import guarded
+from distlock.engine.redis import client as redis_client
 from distlock.keys import znodes
 from distlock.lease import hold as lease_hold
 from distlock.locks import held_permits
 from distlock.session import lease_clock, registry
 from tests.kit.fake_session import InOrder
 
+from . import redis_server
 from .client import Client
 from .world import Host, Thread, Violation
 
@@ -48,6 +50,7 @@ _ORDERED: Final = (
     "distlock.session",
     "distlock.contenders",
     "distlock.engine.deadline",
+    "distlock.engine.redis",
     "distlock.locks.leader",
 )
 
@@ -107,9 +110,22 @@ class Process(Host):
         return not (self.stopped or self.dead)
 
     @property
-    def client(self) -> Client:
-        client: Client = self.session._client
-        return client
+    def client(self) -> Any:
+        return self.session._client
+
+    @property
+    def server(self) -> Any:
+        """The server that it is connected to, or None."""
+        return getattr(self.client, "server_host", self.servers[0])
+
+    @property
+    def watchers(self) -> list[Any]:
+        """What its client keeps of watches."""
+        client = self.client
+        by_path = getattr(client, "watchers", None)
+        return list(
+            {**client._data_watchers, **client._child_watchers} if by_path is None else by_path
+        )
 
 
 class Loop(asyncio.BaseEventLoop):
@@ -203,6 +219,9 @@ def simulated(world: World, random: Random) -> Iterator[None]:
         seconds: float = world.here.clock()
         return seconds
 
+    def sleep(seconds: float) -> None:
+        world.thread.wait(seconds)
+
     def call_later(seconds: float, method: Callable[[], None]) -> None:
         world.here.after(seconds, "timer", guarded, method)
 
@@ -226,7 +245,12 @@ def simulated(world: World, random: Random) -> Iterator[None]:
             raise
 
     in_place = {
-        time: _like(time, monotonic=now, time=lambda: now() + world.here.wall),
+        time: _like(
+            time,
+            monotonic=now,
+            time=lambda: now() + world.here.wall,
+            sleep=sleep,
+        ),
         threading: _like(threading, get_ident=identity, current_thread=this_thread),
         sys.modules["random"]: random,
         threading.get_ident: identity,
@@ -238,15 +262,21 @@ def simulated(world: World, random: Random) -> Iterator[None]:
         calls.start_thread: lambda thread: world.here.spawn(thread.name, thread.run),
         calls.this_thread: _NeverOurs(),
         uuid.uuid4: lambda: uuid.UUID(int=random.getrandbits(128)),
-        hosts.client_of: lambda conf, changed: Client(world.here, conf, changed),
+        hosts.client_of: lambda conf, changed: (
+            redis_client.RedisClient(conf, changed)
+            if "://" in conf.hosts
+            else Client(world.here, conf, changed)
+        ),
         lease_clock.this_machine: lambda: world.here.machine,
         distlock.conf.configuration: lambda _="default": world.here.conf,
+        **redis_server.in_place(world, random),
     }
     replaced = [
         *_everywhere(in_place),
         (calls.Call, "run", run),
         (waiting, "ANSWER_SECONDS", 0.4),  # the tests have more
         (znodes, "_random", random),
+        (redis_client, "address", lambda _: redis_server.Address(world)),
         (distlocks_process, "at_end_of_child", lambda *_, **__: None),
     ]
     hooks = sys.get_asyncgen_hooks()
@@ -283,6 +313,8 @@ def _forget(world: World) -> None:
     world.over = True
     for one in world.hosts:
         one.die()
+        if isinstance(one, Process):
+            one.client.stopped = True
     for one in world.hosts:
         for thread in getattr(one, "threads", ()):
             thread.end()
@@ -330,8 +362,8 @@ class _Bugs(logging.Handler):
 
 
 def configuration(servers: int, timeout: float, *, strict: bool) -> Configuration:
-    """Return the settings of all processes."""
-    hosts = ",".join(f"server{number}:2181" for number in range(servers))
+    """Return the settings of all processes; without servers of ZooKeeper for one of Redis."""
+    hosts = ",".join(f"server{number}:2181" for number in range(servers)) or "redis://server0"
     return Configuration(
         hosts=hosts, namespace=NAMESPACE, session_timeout=timeout, strict=strict, timeout=None
     )

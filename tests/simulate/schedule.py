@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import faults as f
 from .callers import LINES, Caller
 from .judge import Judge
 from .links import Links
 from .process import Loop, Process, configuration, simulated, stream, to_the_end
+from .redis_server import RedisServer
 from .server import REAP, TICK, Server
 from .world import Violation, World
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Until when faults happen and callers come, in seconds.
 WORKING = 20.0
+#: One of so many schedules is on Redis.
+OF_REDIS = 8
 #: For how long a call may go on after that.
 PATIENCE = 40.0
 
@@ -51,17 +54,25 @@ class Stage:
         self.crowd = choice.choice((1, 2, 3))
         self.pace = choice.choice((0.2, 1.0, 3.0))
         self.haste = choice.choice((1.0, 4.0, 8.0))
-        self.conf = configuration(size, self.timeout, strict=choice.random() < 0.1)
-        self.servers = [Server(world, self.links, n, stream(self._streams)) for n in range(size)]
-        for server in self.servers:
-            server.ensemble = self.servers
+        self.on_redis = seed % OF_REDIS == OF_REDIS - 1
+        strict = choice.random() < 0.1
+        self.conf = configuration(0 if self.on_redis else size, self.timeout, strict=strict)
+        self.servers: list[Any] = []
+        if self.on_redis:
+            self.servers.append(RedisServer(world, self.links, stream(self._streams)))
+        else:
+            for number in range(size):
+                self.servers.append(Server(world, self.links, number, stream(self._streams)))
+                self.servers[-1].ensemble = self.servers
         self.processes: list[Process] = []
         self._names = count(1)
 
     @property
     def bound(self) -> float:
         """The seconds in which all becomes free once nothing is broken any more."""
-        timeouts = [one for server in self.servers for one in server.tree.sessions.values()]
+        timeouts: list[float] = [
+            one for server in self.servers for one in server.tree.sessions.values()
+        ]
         return max([self.timeout, *timeouts]) + 6 * TICK
 
     def add_process(self, *, callers: int | None = None) -> Process:

@@ -6,12 +6,13 @@ For longer runs there is ``python -m tests.simulate --minutes M``.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
-from tests.simulate.mutations import MANY, MUTATIONS, Mutation, find
+from tests.simulate.mutations import MANY, MUTATIONS, SOUGHT, Mutation, find
 from tests.simulate.schedule import run, shrink
 
 
@@ -55,10 +56,11 @@ def test_more_schedules_harm_nobody() -> None:
     [
         pytest.param(one, marks=pytest.mark.deep if one.seeds == MANY else (), id=one.what)
         for one in MUTATIONS
+        if one.seeds != SOUGHT
     ],
 )
 def test_without_a_safety_measure_a_schedule_harms(mutation: Mutation) -> None:
     found = find(mutation)
     assert found is not None
-    assert mutation.harm in found.violation
+    assert re.search(mutation.harm, found.violation)
     assert not run(found.seed).violation

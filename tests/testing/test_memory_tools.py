@@ -17,7 +17,7 @@ from distlock import (
     zk_lock,
     zk_semaphore,
 )
-from distlock.embedded.tree import MemoryTree
+from distlock.embedded.tree import Kind, MemoryTree
 from distlock.keys.znodes import WORN, in_line
 from distlock.session.registry import session_for
 from distlock.testing import (
@@ -174,7 +174,8 @@ def test_never_do_two_hold_over_the_end_of_the_numbers(memory: MemoryTree, start
         threads = [threading.Thread(target=work, args=(n, next(using))) for n in range(8)]
         for thread in threads:
             thread.start()
-        eventually(lambda: len(memory.watchers().get(first_of(memory), ())) > 0, PATIENCE)
+        watched = lambda: memory._watches.get((first_of(memory), Kind.DATA))  # noqa: E731
+        eventually(watched, PATIENCE)
     for thread in threads:
         thread.join(PATIENCE)
     assert sorted(served) == list(range(8))
