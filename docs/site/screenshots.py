@@ -127,7 +127,7 @@ def main(names: list[str]) -> None:
 
 def log_in(page: Page, user: str, password: str) -> None:
     page.goto(f"/admin/login/?next={LIST}")
-    # What other apps are there is of no interest here.
+    # The other apps are of no interest here.
     page.evaluate("localStorage.setItem('django.admin.navSidebarIsOpen', 'false')")
     page.fill("#id_username", user)
     page.fill("#id_password", password)
