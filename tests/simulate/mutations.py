@@ -42,7 +42,6 @@ from .schedule import OF_REDIS, Result, run
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from distlock.engine.reply import Done
     from distlock.queue import events as e
 
 #: The seeds of a harm that needs several things to come together.
@@ -109,8 +108,15 @@ def _leave_and_forget(self: Machine, _: Any) -> None:
     self.state = State.LEFT
 
 
-def _search_once(self: GuaranteedDelete, path: str, done: Done) -> None:
-    self._session.children(path, done, sync=True)
+def _sweep_once(self: GuaranteedDelete, path: str, prefix: str) -> None:
+    session_id = self._session.id
+
+    def found(names: Any, _: object) -> None:
+        for name in names or ():
+            if name.startswith(prefix):
+                self.delete(f"{path}/{name}", session_id)
+
+    self._session.children(path, found, sync=True)
 
 
 def _find_by_joining_anew(self: Machine, _: Any) -> None:
@@ -288,9 +294,9 @@ MUTATIONS: Final = (
         _machines("_leave_unanswered", _leave_and_forget),
     ),
     Mutation(
-        "the search for a lost create is not repeated",
+        "the lost create of one who has left is looked for once",
         "a newcomer got",
-        ((GuaranteedDelete, "search", _search_once),),
+        ((GuaranteedDelete, "sweep", _sweep_once),),
     ),
     Mutation(
         "after a lost create another one is sent",

@@ -144,12 +144,6 @@ def test_the_connection_to_a_real_server_is_lost_and_found() -> None:
         held.verify()
 
 
-def test_the_connection_to_redis_is_not_ours_to_lose(settings: Settings) -> None:
-    settings.DISTLOCK = {"default": {"HOSTS": "redis://127.0.0.1:1/0"}}
-    with pytest.raises(RuntimeError, match="TcpProxy"), lose_connection():
-        pass
-
-
 def count_from(memory: MemoryTree, path: str, number: int) -> None:
     """Let the next sequence number under a node be this one, which no server can be told."""
     with memory.transaction():
