@@ -67,6 +67,9 @@ class Judge:
         self._claims: list[Claim] = []
         #: By the line: the greatest token of one who had it alone, and of anybody.
         self._tokens: dict[str, tuple[Any, Any]] = {}
+        #: The leases that were released, as owner and token: another process of the owner may hear
+        #: only after that that it had one.
+        self._given_back: set[tuple[Any, int]] = set()
         #: The paths of nodes that an operator has removed.
         self.broken: set[str] = set()
         #: When the leader's clock was set last.
@@ -90,6 +93,9 @@ class Judge:
         caller = CALLER.get()
         line = next(line for line in caller.lines if line.name == hold.key.rpartition(":")[2])
         claim = Claim(caller, line, hold)
+        if (claim.owner, hold.token) in self._given_back:
+            caller.wants = None
+            return
         self._claims.append(claim)
         self.grants += 1
         self.world.say(claim, "is granted")
@@ -105,6 +111,8 @@ class Judge:
             self.world.happened("grant in a young line", claim.process)
 
     def _released(self, *, hold: Any, **_: Any) -> None:
+        if hasattr(hold, "owner"):
+            self._given_back.add((hold.owner, hold.token))
         self.give_up(hold)
         self.look()
 

@@ -263,7 +263,7 @@ MUTATIONS: Final = (
         "deadline: from the answer, not from the request",
         "two holders",
         ((SessionDeadline, "renew", _renew_when_answered),),
-        MANY,
+        SOUGHT,
     ),
     Mutation(
         "the timeout that a connection was granted is the session's",
