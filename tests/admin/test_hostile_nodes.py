@@ -95,7 +95,7 @@ def test_every_page_and_command_shows_them(tree: Tree, operator: Client, zone: s
             assert operator.get(page).status_code == 200, page
         for command in (["list"], ["list", "--json"], ["doctor"], ["sweep"]):
             status, _, errors = run(*command)
-            assert status in (0, 1), (command, errors)
+            assert status in (0, 1, 3), (command, errors)  # 3 of `sweep`: some are no lease's
         for key in (*KINDS, "key"):
             for command in (["show"], ["show", "--json"], ["revoke", "--all"]):
                 status, _, errors = run(*command, key)
