@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import _thread
 import atexit
-import logging
 import threading
 import time
 from collections import Counter
@@ -33,13 +32,11 @@ from distlock.inspection.state import LEADER
 from distlock.keys.templates import znode_name
 from distlock.keys.znodes import read_json, text_in
 from distlock.lease.hold import LeaseHold
-from distlock.logs.loggers import safe
+from distlock.logs.loggers import logger
 from distlock.models import LockEvent
 from distlock.owner.hold import REASONS, Hold, grant_of
 from distlock.owner.owner import current
 from distlock.text import printable
-
-logger = safe(logging.getLogger("distlock"))
 
 #: The seconds between two batches, and the most rows of one.
 BATCH_SECONDS: Final = 1.0

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from distlock.logs.loggers import safe
-
-logger = safe(logging.getLogger("distlock"))
+from distlock.logs.loggers import logger
 
 
 def guarded(step: Callable[..., None], *args: Any) -> None:

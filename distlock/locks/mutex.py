@@ -7,7 +7,6 @@ is.
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +19,7 @@ from distlock.engine.calls import Call
 from distlock.exceptions import DeadlockDetected, LockLost, NotOwner
 from distlock.inspection.tree import participant
 from distlock.keys import templates
-from distlock.logs.loggers import safe
+from distlock.logs.loggers import logger
 from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import Owner, current
 from distlock.queue.policies import MUTEX, UNFAIR
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from distlock.engine.calls import Steps, Wake
     from distlock.keys.znodes import Participant
 
-logger = safe(logging.getLogger("distlock"))
 
 #: The suffixes that separate mutex, write and read holds of one key.
 IDENTITIES: Final = ("", "/1-write", "/2-read")

@@ -22,11 +22,10 @@ Source: Curator's ``InterProcessSemaphoreV2``.
 from __future__ import annotations
 
 import json
-import logging
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from distlock.logs.loggers import safe
+from distlock.logs.loggers import logger
 from distlock.queue import events as e
 from distlock.queue.events import LIMIT, NAMES
 from distlock.queue.machine import Machine
@@ -35,8 +34,6 @@ from distlock.queue.states import RULES, Rule, State
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
-logger = safe(logging.getLogger("distlock"))
 
 #: The differences that were logged, each once.
 _warned: set[tuple[str, int, int]] = set()

@@ -9,7 +9,6 @@ rest.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from functools import partial
@@ -20,7 +19,7 @@ from distlock.engine.errors import ConnectionLost, NoNode, SessionOver
 from distlock.engine.guard import take_all
 from distlock.engine.reply import ignore
 from distlock.engine.timer import call_later
-from distlock.logs.loggers import safe
+from distlock.logs.loggers import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
     from .requests import SessionRequests
 
-logger = safe(logging.getLogger("distlock"))
 
 #: How long an idle parent node is kept before this process removes it, in seconds. The server
 #: removes empty containers too, but at most 10,000 a minute (CURATOR-173).

@@ -13,7 +13,6 @@ database. So each report checks that the number still stands for the socket.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import socket
 import subprocess
@@ -26,7 +25,7 @@ from django.conf import settings
 from distlock.conf import configuration
 from distlock.engine import session_reaper
 from distlock.engine.hosts import engine_of
-from distlock.logs.loggers import safe
+from distlock.logs.loggers import logger
 from distlock.process import interpreter
 
 from .registry import observe_sessions
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
     from distlock.conf import Configuration
 
-logger = safe(logging.getLogger("distlock"))
 
 #: The variables that the reaper gets: they tell the system and OpenSSL where their files are.
 _ENVIRONMENT: Final = ("LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")

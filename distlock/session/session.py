@@ -5,7 +5,6 @@ Connections come and go on the connection thread, and so do its id and its deadl
 
 from __future__ import annotations
 
-import logging
 import time
 from functools import partial
 from threading import get_ident
@@ -16,7 +15,7 @@ from distlock.engine.errors import NotConnected, refusal
 from distlock.engine.guard import guarded
 from distlock.engine.hosts import client_of, settings_of
 from distlock.keys.limits import LEAST_TICKS
-from distlock.logs.loggers import safe
+from distlock.logs.loggers import logger
 
 from .guaranteed_delete import GuaranteedDelete
 from .lease_clock import LeaseClock
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
     from .programs import Program
 
-logger = safe(logging.getLogger("distlock"))
 
 _T = TypeVar("_T")
 

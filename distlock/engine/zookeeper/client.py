@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 # lock taken in a child forked meanwhile, which could then never connect.
 importlib.import_module("encodings.idna")
 
-logger = safe(logging.getLogger("distlock"))
-
 
 def _worth_logging(record: logging.LogRecord) -> bool:
     """Drop records with AUTH, or with the session password, which nobody else needs to see.

@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import logging
 import ssl
 import threading
 import time
@@ -26,11 +25,9 @@ from distlock.engine.guard import report_once
 from distlock.engine.serving import MANY, SHORTEST_PAUSE, WOULD_BLOCK, Serving
 from distlock.engine.wire import Wire, packed
 from distlock.jute import INTEGER, REPLY
-from distlock.logs.loggers import safe
+from distlock.logs.loggers import logger
 
 from .requests import Borrowed
-
-logger = safe(logging.getLogger("distlock"))
 
 #: The longest reply, in bytes. A longer one is garbage: text read as a length is greater than this.
 _LONGEST_REPLY: Final = 2**28

@@ -9,7 +9,6 @@ one for completions, one for listeners. They start with the first request or lis
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from functools import partial
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from distlock.engine import kazoo
 from distlock.engine.reply import Reply
-from distlock.logs.loggers import safe
+from distlock.logs.loggers import logger
 
 from .requests import Borrowed
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     #: Calls that a thread makes; None ends it.
     _Calls: TypeAlias = SimpleQueue[Callable[[], None] | None]
 
-logger = safe(logging.getLogger("distlock"))
 
 _ERRORS = {
     kazoo.KeeperState.AUTH_FAILED: kazoo.AuthFailedError,
