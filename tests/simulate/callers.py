@@ -153,9 +153,13 @@ class Caller:
             return
         if self.task is not None:
             loop = self.task.get_loop()
-            self.process.now("main", loop.call_soon_threadsafe, self._cancel, self.task)
+            self.process.now("main", self._let_cancel, loop, self.task)
         else:
             self.thread.throw(Torn(), lambda: self.calls)
+
+    def _let_cancel(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
+        if self.calls:  # or the loop may be closed by now
+            loop.call_soon_threadsafe(self._cancel, task)
 
     def _cancel(self, task: asyncio.Task[Any]) -> None:
         if self.calls:
@@ -221,6 +225,8 @@ class Caller:
         with self._in_time(timeout):
             if not await self.do(lock, "acquire", leases=line.limit):
                 return
+        if self.process.dead:
+            return  # since the grant: the judge has forgotten its hold
         try:
             await self._work(self.judge.hold_of(self))
         finally:

@@ -7,6 +7,8 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from distlock.engine.redis.requests import unknown_ms
+
 from . import faults as f
 from .callers import LINES, Caller
 from .judge import Judge
@@ -73,7 +75,8 @@ class Stage:
         timeouts: list[float] = [
             one for server in self.servers for one in server.tree.sessions.values()
         ]
-        return max([self.timeout, *timeouts]) + 6 * TICK
+        grace = unknown_ms(self.conf) / 1000 if self.on_redis else 0.0
+        return max([self.timeout, grace, *timeouts]) + 6 * TICK
 
     def add_process(self, *, callers: int | None = None) -> Process:
         """Start a process with callers."""

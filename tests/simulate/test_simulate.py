@@ -1,5 +1,8 @@
 """Many schedules harm nobody; with any one safety measure missing, some schedule does.
 
+They run in a process of their own: a schedule replaces the clocks and the threads of distlock's
+modules, and what other tests leave running meanwhile, such as a server, would have them too.
+
 For longer runs there is ``python -m tests.simulate --minutes M``.
 """
 
@@ -9,26 +12,64 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import TYPE_CHECKING
 
+import django
 import pytest
 
-from tests.simulate.mutations import MANY, MUTATIONS, SOUGHT, Mutation, find
-from tests.simulate.schedule import OF_REDIS, run, shrink
+from tests.kit import table
+from tests.simulate.mutations import MANY, MUTATIONS, SOUGHT, find
+from tests.simulate.schedule import Result, run, shrink
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def simulator() -> Iterator[ProcessPoolExecutor]:
+    with ProcessPoolExecutor(1, get_context("spawn"), _begin) as process:
+        process.submit(os.getpid).result()  # it starts now, not in a test
+        yield process
+
+
+def _begin() -> None:
+    django.setup()
+    table.hold_machines()
+
+
+def _violation(seeds: range) -> str:
+    """Return the first, with the faults that it needs."""
+    for seed in seeds:
+        result = run(seed)
+        if result.violation or table.faults:
+            return f"python -m tests.simulate --seed {seed}: {table.faults} {shrink(result)}"
+    return ""
+
+
+def _traces(seed: int) -> list[list[str]]:
+    traces: list[list[str]] = [[], []]
+    for trace in traces:
+        run(seed, trace=trace)
+    return traces
+
+
+def _found(what: str) -> tuple[Result | None, str]:
+    """Return what a mutation harms, and what the same schedule does without it."""
+    found = find(next(one for one in MUTATIONS if one.what == what))
+    return found, run(found.seed).violation if found else ""
 
 
 @pytest.mark.parametrize("first", range(0, 100, 20))
-def test_no_schedule_harms(first: int) -> None:
-    for seed in range(first, first + 20):
-        result = run(seed)
-        assert not result.violation, f"python -m tests.simulate --seed {seed}: {shrink(result)}"
+def test_no_schedule_harms(simulator: ProcessPoolExecutor, first: int) -> None:
+    assert simulator.submit(_violation, range(first, first + 20)).result() == ""
 
 
-def test_a_seed_replays_everything() -> None:
-    traces: list[list[str]] = [[], []]
-    for trace in traces:
-        run(7, trace=trace)
-    assert len(traces[0]) > 50
-    assert traces[0] == traces[1]
+def test_a_seed_replays_everything(simulator: ProcessPoolExecutor) -> None:
+    first, second = simulator.submit(_traces, 7).result()
+    assert len(first) > 50
+    assert first == second
 
 
 def test_a_seed_replays_everything_in_another_process() -> None:
@@ -46,25 +87,27 @@ def test_a_seed_replays_everything_in_another_process() -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("first", range(10_000, 12_000, 400))
-def test_more_schedules_harm_nobody(first: int) -> None:
-    """Without those on Redis: one of them had two holders, but only after 900 others had run."""
-    for seed in range(first, first + 400):
-        if (seed + 1) % OF_REDIS == 0:
-            continue
-        result = run(seed)
-        assert not result.violation, f"python -m tests.simulate --seed {seed}: {shrink(result)}"
+def test_more_schedules_harm_nobody(simulator: ProcessPoolExecutor, first: int) -> None:
+    assert simulator.submit(_violation, range(first, first + 400)).result() == ""
 
 
 @pytest.mark.parametrize(
-    "mutation",
+    ("what", "harm"),
     [
-        pytest.param(one, marks=pytest.mark.deep if one.seeds == MANY else (), id=one.what)
+        pytest.param(
+            one.what,
+            one.harm,
+            marks=pytest.mark.deep if one.seeds == MANY else (),
+            id=one.what,
+        )
         for one in MUTATIONS
         if one.seeds != SOUGHT
     ],
 )
-def test_without_a_safety_measure_a_schedule_harms(mutation: Mutation) -> None:
-    found = find(mutation)
+def test_without_a_safety_measure_a_schedule_harms(
+    simulator: ProcessPoolExecutor, what: str, harm: str
+) -> None:
+    found, without = simulator.submit(_found, what).result()
     assert found is not None
-    assert re.search(mutation.harm, found.violation)
-    assert not run(found.seed).violation
+    assert re.search(harm, found.violation)
+    assert without == ""
