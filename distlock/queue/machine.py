@@ -20,7 +20,12 @@ How it is safe:
   create shows that nobody has removed the line, since the server tells us of each in its order
   (ZooKeeper's ``FinalRequestProcessor``, ``WatchManager.triggerWatch``). The distance between two
   transaction ids shows nothing: one transaction may begin the line anew and use up its numbers.
-- *The only one ahead* was a mutex's node, and it is deleted: we are first.
+- *The only one ahead* was a mutex's node, and it is deleted: we are first. On a long link a
+  contender also watches the one ahead of its predecessor. When that goes it lists the line, while
+  its predecessor still holds the lock, and learns that there is no other: so one message hands the
+  lock over, the event of the predecessor's deletion. The server shows an event before an answer
+  that knows of it (ZooKeeper's ``FinalRequestProcessor``), so a list that is under way then is no
+  older than the event.
 - In these two cases no list has shown that our own node is still there, so it is watched from the
   first heartbeat on, as a holder's is: an operator may break it.
 
@@ -91,6 +96,8 @@ class SessionView(Protocol):
     @property
     def connected(self) -> bool: ...
     @property
+    def far(self) -> bool: ...
+    @property
     def deadline(self) -> DeadlineView: ...
 
 
@@ -112,6 +119,7 @@ class Machine:
         "_own_watched",
         "_revoked",
         "_watched",
+        "_watching",
         "_worn",
         "ahead",
         "before",
@@ -168,6 +176,8 @@ class Machine:
         self.before: Hashable = None
         #: The name of the one ahead, which is watched or our neighbour.
         self._watched = ""
+        #: What is watched of others.
+        self._watching: frozenset[str] = frozenset()
         #: Whether that was the only one ahead, and a mutex.
         self._only = False
         self._own_watched = False
@@ -252,6 +262,7 @@ class Machine:
         self._enter()
 
     def _start_anew(self) -> None:
+        self._unwait()  # or else our own new node uses a watch up
         self._give_up_node()
         self._join_anew()
 
@@ -405,10 +416,17 @@ class Machine:
             self._only = mutex and blocking is line[0]
             self.state = State.WAITING
             self._watch_ahead(blocking.name)
+            if mutex and not self._only and self.session.far:
+                self._watch(line[own - 2].name)
 
     def _watch_ahead(self, name: str) -> None:
         self._watched = name
-        self._do(e.Watch(name))
+        self._watch(name)
+
+    def _watch(self, name: str) -> None:
+        if name not in self._watching:
+            self._watching |= {name}
+            self._do(e.Watch(name))
 
     def _be_busy(self) -> None:
         self.state = State.BUSY
@@ -416,17 +434,20 @@ class Machine:
 
     def _ahead_changed(self, event: e.Changed) -> None:
         """Look again, whatever happened: the one ahead may have given up in the middle."""
-        if event.name != self._watched:
+        if event.name not in self._watching:
             self._own_changed(event)
-        elif event.deleted and self._only and self.standing:
+            return
+        self._watching -= {event.name}
+        if event.deleted and self._only and self.standing:
             self._have_turn()
         else:
             self._look()
 
     def _ahead_watched(self, event: e.Watched) -> None:
-        if event.name != self._watched:
+        if event.name not in self._watching:
             self._own_read(event)
         elif event.error is e.Problem.MISSING:
+            self._watching -= {event.name}
             self._look()
         elif event.error is not None:
             self._fail(event.error)
@@ -517,6 +538,7 @@ class Machine:
 
     def _own_changed(self, event: e.Changed) -> None:
         if self.node is None or event.name != self.node.name:
+            self._watching -= {event.name}
             return
         self._own_watched = False
         if event.deleted:
@@ -526,6 +548,8 @@ class Machine:
 
     def _own_read(self, event: e.Watched) -> None:
         if self.node is None or event.name != self.node.name:
+            if event.error is not None:  # it was not set
+                self._watching -= {event.name}
             return
         if event.error is not None:
             self._own_watched = False
@@ -540,7 +564,6 @@ class Machine:
         if self.state is State.HOLDING:
             self._give_up(e.GiveUp("broken"))
         elif self.state in (State.WAITING, State.BEHIND):
-            self._unwait()
             self._start_anew()
 
     # --- granted ---------------------------------------------------------------------------------
@@ -572,10 +595,12 @@ class Machine:
     def _disconnected(self, _: e.Disconnected) -> None:
         """Forget what was under way; `Connected` goes on from here."""
         self._own_watched = False
+        self._watching = frozenset()
         if self.state is not State.HOLDING:
             self.state = State.LOOKING
 
     def _disconnected_aside(self, _: e.Disconnected) -> None:
+        self._watching = frozenset()
         self.state = State.PEEKING
 
     def _connected(self, _: e.Connected) -> None:
@@ -587,15 +612,16 @@ class Machine:
 
     def _leave(self, _: e.Leave) -> None:
         epoch = self.epoch if self.valid else None
-        if self.state is not State.HOLDING:
+        if self._watching or self.state is State.BEHIND:
             self._unwait()
         self.state = State.LEFT
         self._give_up_node(epoch)
 
     def _unwait(self) -> None:
-        if self.state in (State.WAITING, State.ASIDE):
-            self._do(e.Unwatch(self._watched))
-        elif self.state is State.BEHIND:
+        for name in sorted(self._watching):
+            self._do(e.Unwatch(name))
+        self._watching = frozenset()
+        if self.state is State.BEHIND:
             self.local.unfollow(self._watched, self.me)
 
     def _leave_unanswered(self, _: e.Leave) -> None:
@@ -611,6 +637,7 @@ class Machine:
         of a crowd always is. If they joined at once, each could find the node of another who is
         just about to leave, and leave for that, over and over.
         """
+        self._unwait()
         self._give_up_node()
         self._wait_aside(line[:own] + line[own + 1 :])
 
@@ -630,12 +657,14 @@ class Machine:
             self._join_anew()
 
     def _first_changed(self, event: e.Changed) -> None:
+        self._watching -= {event.name}
         if event.name == self._watched:
             self._peek()
 
     def _first_watched(self, event: e.Watched) -> None:
         if event.name != self._watched or event.error is None:
             return
+        self._watching -= {event.name}  # it was not set
         if event.error is e.Problem.MISSING:
             self._peek()
         else:

@@ -233,18 +233,13 @@ class Turn(Limited):
 class Permit(Limited):
     """A permit: it waits until there are no more than the limit."""
 
-    __slots__ = ("_watching",)
+    __slots__ = ()
     rules = (
         *RULES,
         *_limit_read_in(S.JOINING, S.LOOKING, S.WAITING),
         Rule(S.WAITING, e.Listed, "_listed", S.JOINING, S.REFUSED, S.PROVING, S.WAITING, S.HOLDING),
         Rule((S.PROVING, S.BUSY, S.HOLDING, S.LOST), e.Listed),
     )
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        #: The watches at the permits' node: `LIMIT`, `NAMES`.
-        self._watching: frozenset[str] = frozenset()
 
     def _line_made(self, event: e.LineMade) -> None:
         super()._line_made(event)
@@ -273,7 +268,7 @@ class Permit(Limited):
                     self._watching |= {NAMES}
                     self._do(e.WatchNames())
 
-    # --- watches ---------------------------------------------------------------------------------
+    # --- watches at the permits' node: `LIMIT`, `NAMES` ------------------------------------------
 
     def _watch_limit(self) -> None:
         if LIMIT not in self._watching:
@@ -291,19 +286,6 @@ class Permit(Limited):
             self._look()  # after it, so that the permits are judged by the new limit
         else:
             super()._own_changed(event)
-
-    def _unwait(self) -> None:
-        for name in sorted(self._watching):
-            self._do(e.Unwatch(name))
-        self._watching = frozenset()
-
-    def _start_anew(self) -> None:
-        self._unwait()  # or else our own new node uses a watch up
-        super()._start_anew()
-
-    def _disconnected(self, event: e.Disconnected) -> None:
-        self._watching = frozenset()
-        super()._disconnected(event)
 
 
 class Part(Protocol):

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 #: The bytes that precede each path in the message. The paths of locks are ASCII.
 _LENGTH: Final = 4
+#: From this round trip on, a contender spends a request more so that no hand-off waits for an
+#: answer, in seconds. On loopback that costs more than it saves.
+FAR_SECONDS: Final = 0.0003
 
 
 class NodeBytes:
@@ -93,6 +96,8 @@ class SessionRequests:
         #: The session timeout that the server granted, in seconds; until then, the setting.
         self.timeout = conf.session_timeout
         self.deadline = client.deadline
+        #: The shortest of the last round trips, in seconds; 0.0 before the first.
+        self.round_trip = 0.0
         #: The steps that wait for a connection.
         self._parked: deque[Callable[[], None]] = deque()
         self._in_flight: set[Reply] = set()
@@ -111,6 +116,15 @@ class SessionRequests:
     def over(self) -> bool:
         """Whether this object is of no use any more: closed, or refused for good."""
         return self._client.stopped
+
+    @property
+    def far(self) -> bool:
+        """Whether the link is so long that a hand-off must not wait for an answer."""
+        return self.round_trip >= FAR_SECONDS
+
+    def note_round_trip(self, seconds: float) -> None:
+        """Take note of how long the answer to a read took; a longer link shows in some more."""
+        self.round_trip = min(seconds, 1.1 * self.round_trip or seconds)
 
     # --- sending, from any thread ----------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from distlock.engine.deadline import now
 from distlock.engine.guard import guarded
 
 if TYPE_CHECKING:
@@ -61,8 +62,10 @@ class SharedWatches:
 
     def _watch(self, watched: Watched, changed: Watcher, done: Done) -> None:
         path, children = watched
+        sent_at = now()
 
         def set_or_not(value: Any, error: BaseException | None) -> None:
+            self._session.note_round_trip(now() - sent_at)
             if error is not None:  # perhaps from a thread that found the connection closed
                 self._do(partial(self._not_set, watched, changed))
             elif watched not in self.watchers:  # an earlier watch has fired meanwhile

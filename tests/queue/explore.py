@@ -58,6 +58,8 @@ class Scope:
     #: The first number that the line gives.
     begins_at: int = 0
     try_only: Sequence[int] = ()
+    #: Whether the links are long.
+    far: bool = False
     #: How many steps the test looks ahead.
     depth: int = 1000
 
@@ -72,6 +74,7 @@ class Scope:
             begins_at=self.begins_at,
             slow=slow,
             try_only=self.try_only,
+            far=self.far,
         )
 
 
@@ -135,6 +138,30 @@ SCOPES: dict[str, Scope] = {
     ),
     "a neighbour is handed the lock, and its node is broken": Scope(
         faults=Faults(leaves=0, releases=2, breaks=1, beats=1), homes=(0, 0, 0), depth=12
+    ),
+    "three on long links": Scope(faults=Faults(leaves=1, releases=0), homes=(0, 1, 2), far=True),
+    "four on long links": Scope(
+        (policies.MUTEX,) * 4, Faults(leaves=1, releases=0), (0, 1, 2, 3), far=True, depth=13
+    ),
+    "two neighbours and a stranger on long links": Scope(
+        faults=Faults(leaves=1, releases=0), far=True
+    ),
+    "long links, and a cut": Scope(faults=Faults(cuts=1, **NO_MORE), homes=(0, 1, 2), far=True),
+    "long links, and a node is broken or changed": Scope(
+        faults=Faults(breaks=1, touches=1, **NO_MORE), homes=(0, 1, 2), far=True, depth=13
+    ),
+    "long links, and the line is removed": Scope(
+        faults=Faults(removals=1, **NO_MORE), homes=(0, 1, 2), far=True, depth=12
+    ),
+    "long links, and an expiry": Scope(
+        faults=Faults(lapses=1, expiries=1, **NO_MORE), homes=(0, 1, 2), far=True, depth=10
+    ),
+    "long links, and a reader": Scope(
+        (policies.READER, policies.MUTEX, policies.MUTEX),
+        Faults(leaves=1, releases=0),
+        (0, 1, 2),
+        far=True,
+        depth=13,
     ),
     "an exception lands in a join": Scope(faults=Faults(interrupts=1, **NO_MORE)),
     "a connection is cut": Scope(faults=Faults(cuts=1, **NO_MORE), depth=12),

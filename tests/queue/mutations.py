@@ -14,7 +14,7 @@ from distlock.queue import events as e
 from distlock.queue import policies
 from distlock.queue.machine import Machine
 from distlock.queue.states import State
-from tests.queue.explore import DOWNGRADED, Scope
+from tests.queue.explore import DOWNGRADED, MUTEXES, Scope
 from tests.queue.world import Faults
 
 if TYPE_CHECKING:
@@ -117,8 +117,61 @@ class WatchIsForgotten(Machine):
     """One watch stays behind for every wait that timed out."""
 
     def _unwait(self) -> None:
-        if self.state is State.BEHIND:
+        if self.state in (State.BEHIND, State.ASIDE):
             super()._unwait()
+
+
+class SecondWatchIsForgotten(Machine):
+    """On a long link: only the watch on the one ahead is removed."""
+
+    def _unwait(self) -> None:
+        self._watching &= {self._watched}
+        super()._unwait()
+
+
+class SecondGoneMeansOnlyOneAhead(Machine):
+    """The one ahead of the one ahead has only given up, in the middle of a longer line."""
+
+    def _ahead_changed(self, event: e.Changed) -> None:
+        if event.deleted and event.name in self._watching and event.name != self._watched:
+            self._only = True
+        else:
+            super()._ahead_changed(event)
+
+
+class GoneDuringTheListMeansOurTurn(Machine):
+    """The middle one gives up while the list is under way."""
+
+    def _own_changed(self, event: e.Changed) -> None:
+        if self.state is State.LOOKING and event.deleted and event.name == self._watched:
+            self._have_turn()
+        else:
+            super()._own_changed(event)
+
+
+class FiredWatchStands(Machine):
+    """A watch fires while the list is under way, and is taken for one that still stands."""
+
+    def _own_changed(self, event: e.Changed) -> None:
+        if self.node is not None and event.name == self.node.name:
+            super()._own_changed(event)
+
+
+class WatchesOutliveTheConnection(Machine):
+    """Watches of the connection before are taken for some of this one."""
+
+    def _disconnected(self, event: e.Disconnected) -> None:
+        before = self._watching
+        super()._disconnected(event)
+        self._watching = before
+
+
+class StrangersAreNotAhead(Machine):
+    """The one ahead is the first mutex, and behind a reader."""
+
+    def _wait_behind(self, line: list[Any], own: int, blocking: Any) -> None:
+        super()._wait_behind(line, own, blocking)
+        self._only = all(other.kind != znodes.LOCK for other in line[: own - 1])
 
 
 class WatchByExists(Machine):
@@ -334,6 +387,8 @@ class Mutation(NamedTuple):
     harm: str
     #: Wrong policies, where the bug is in these.
     policies: Sequence[policies.Policy] = ()
+    #: Whether it takes long to find.
+    deep: bool = False
 
     def __str__(self) -> str:
         return self.machine.__name__ if not self.policies else self.policies[-1].whom.__name__
@@ -346,12 +401,14 @@ class Mutation(NamedTuple):
 
 def scope(count: int = 2, *, homes: tuple[int, ...] = (0, 1), **options: Any) -> Scope:
     """Return a small scope: so many mutexes, and as many faults as are given."""
-    line = options.pop("line", True)
+    line, far = options.pop("line", True), options.pop("far", False)
     faults = {"leaves": 0, "releases": 0, **options}
-    return Scope((policies.MUTEX,) * count, Faults(**faults), homes, line)
+    return Scope((policies.MUTEX,) * count, Faults(**faults), homes, line, far=far)
 
 
 TOGETHER = (0, 0)
+LONG: dict[str, Any] = {"homes": (0, 1, 2), "far": True}
+LONGER: dict[str, Any] = {"homes": (0, 1, 2, 3), "far": True}
 TWO_HOLD = "hold at the same time"
 SLEEPS = "nobody wakes it"
 FORGOTTEN = "has forgotten its node"
@@ -383,6 +440,16 @@ MUTATIONS = [
     Mutation(NoLookBetweenEventAndWait, scope(), SLEEPS),
     Mutation(PredecessorGoneMeansOurTurn, scope(3, homes=(0, 1, 2), leaves=1), TWO_HOLD),
     Mutation(WatchIsForgotten, scope(leaves=1), "its watch is still there"),
+    Mutation(SecondWatchIsForgotten, scope(3, **LONG, leaves=1), "its watch is still there"),
+    Mutation(SecondGoneMeansOnlyOneAhead, scope(4, **LONGER, breaks=2), TWO_HOLD, deep=True),
+    Mutation(GoneDuringTheListMeansOurTurn, scope(3, **LONG, touches=1, leaves=1), TWO_HOLD),
+    Mutation(FiredWatchStands, scope(3, **LONG, touches=1, leaves=1), SLEEPS),
+    Mutation(WatchesOutliveTheConnection, scope(3, **LONG, cuts=1), SLEEPS),
+    Mutation(
+        StrangersAreNotAhead,
+        Scope((policies.READER, *MUTEXES[1:]), Faults(leaves=1, releases=0), (0, 1, 2), far=True),
+        TWO_HOLD,
+    ),
     Mutation(WatchByExists, scope(), "a watch is still there"),
     Mutation(HandOverWithoutSessionCheck, scope(3, homes=(0, 0, 1), lapses=1, expiries=1), IN_VAIN),
     Mutation(OfferIsNotTakenBack, scope(homes=TOGETHER, releases=1, cuts=1), TOKENS),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distlock.queue import events as e
-from distlock.queue.semaphore import Limited, Permit, Program, Turn
+from distlock.queue.semaphore import Permit, Program, Turn
 from distlock.queue.states import State
 from tests.queue.semaphore_explore import Scope, faults
 from tests.queue.semaphore_world import Bugs
@@ -88,7 +88,8 @@ class WatchOutlivesItsPermits(Permit):
     """Found in review: nodes that are made anew fire the watch that their wait relies on."""
 
     def _start_anew(self) -> None:
-        super(Limited, self)._start_anew()
+        self._give_up_node()
+        self._join_anew()
 
 
 class WatchIsForgotten(Permit):

@@ -26,7 +26,13 @@ def test_nothing_that_can_happen_breaks_the_queue(scope: Scope) -> None:
     assert found.complete or found.depth == scope.depth
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        pytest.param(one, marks=pytest.mark.deep if one.deep else (), id=str(one))
+        for one in MUTATIONS
+    ],
+)
 def test_an_old_bug_breaks_the_queue(mutation: Mutation) -> None:
     found = explore(mutation.beginning())
     print(found)  # noqa: T201

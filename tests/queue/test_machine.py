@@ -35,6 +35,7 @@ class Session:
     connected = True
     epoch = 1
     running = True
+    far = False
 
     @property
     def deadline(self) -> Session:
@@ -102,6 +103,16 @@ def test_a_line_that_has_begun_anew_is_listed() -> None:
     after.apply(e.Join(follows=True))
     line.create(after)
     assert after.apply(e.LineRead(token=line.zxid)) == [e.List()]
+
+
+def test_on_a_long_link_one_message_hands_the_lock_over() -> None:
+    line = Line(number=2)
+    line.session.far = True
+    contender = line.joined(policies.MUTEX, other(0), other(1))
+    assert contender._watching == {other(0), other(1)}
+    assert contender.apply(e.Changed(other(0), deleted=True)) == [e.LIST]
+    assert contender.apply(e.Listed([other(1), own(contender)])) == []
+    assert contender.apply(e.Changed(other(1), deleted=True)) == [e.GRANT]
 
 
 def test_whoever_is_interrupted_in_its_join_deletes_no_node_of_others() -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from distlock.queue.policies import Policy
 
-NAMES = "ABC"
+NAMES = "ABCD"
 #: Attributes of a contender for messages only: they decide nothing.
 REPORTED = frozenset({"ahead", "seen", "head", "before", "_effects", "_do"})
 #: Attributes that belong to the process, and those that never change.
@@ -149,6 +149,7 @@ class Process:
         "doomed",
         "epoch",
         "expired",
+        "far",
         "id",
         "lag",
         "local",
@@ -166,6 +167,7 @@ class Process:
 
     def __init__(self, number: int, contenders: Sequence[int]) -> None:
         self.number = number
+        self.far = False
         self.id = number + 1
         self.connected = True
         self.doomed = self.expired = self.deposed = False
@@ -389,6 +391,7 @@ def beginning(
     begins_at: int = 0,
     slow: bool = False,
     try_only: Sequence[int] = (),
+    far: bool = False,
 ) -> World:
     """Return the world in which nobody has joined.
 
@@ -397,11 +400,13 @@ def beginning(
     :param line: whether the line's own node is there
     :param begins_at: the first number that it gives
     :param try_only: the contenders that do not wait
+    :param far: whether the links are long
     """
     processes = []
     for number in range(max(homes) + 1):
         inside = [n for n, home in enumerate(homes) if home == number]
         process = Process(number, inside)
+        process.far = far
         for n in inside:
             contender = machine(policies[n], process, process.local, me=n, try_only=n in try_only)
             contender.new_prefix = partial(next_prefix, contender)
