@@ -209,6 +209,7 @@ class FakeSession:
     def __init__(self, tree: Tree, number: int = 1) -> None:
         self.tree = tree
         self.id = number
+        self.far = number % 2 == 0
         self.heartbeat = FakeHeartbeat()
         self.deadline = SessionDeadline()
         self.deadline.renew(now(), AN_HOUR)
