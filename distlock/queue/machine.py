@@ -23,9 +23,7 @@ How it is safe:
 - *The only one ahead* was a mutex's node, and it is deleted: we are first. On a long link a
   contender also watches the one ahead of its predecessor. When that goes it lists the line, while
   its predecessor still holds the lock, and learns that there is no other: so one message hands the
-  lock over, the event of the predecessor's deletion. The server shows an event before an answer
-  that knows of it (ZooKeeper's ``FinalRequestProcessor``), so a list that is under way then is no
-  older than the event.
+  lock over, the event of the predecessor's deletion.
 - In these two cases no list has shown that our own node is still there, so it is watched from the
   first heartbeat on, as a holder's is: an operator may break it.
 
