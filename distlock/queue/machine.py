@@ -174,7 +174,7 @@ class Machine:
         self.before: Hashable = None
         #: The name of the one ahead, which is watched or our neighbour.
         self._watched = ""
-        #: What is watched of others.
+        #: The names of the others that it watches.
         self._watching: frozenset[str] = frozenset()
         #: Whether that was the only one ahead, and a mutex.
         self._only = False
