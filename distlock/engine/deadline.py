@@ -51,7 +51,8 @@ from .guard import guarded
 TICKS: Final = 3
 
 #: The part of the session timeout that is left when the deadline passes, at least. Clocks do not
-#: run alike (NTP slews them by a thousandth at most), and a thread has to report the loss.
+#: run alike (ntpd slews them by half a thousandth at most, chrony by its ``maxslewrate``, which is
+#: a twelfth unless it is set: docs/how-to/production.md), and a thread has to report the loss.
 _MARGIN: Final = 1 / 50
 #: How long before a request a contact was answered that the answer proves, in session timeouts.
 #: Half a tick, until the leader's next ping, is a quarter at most (a sixth without ``STRICT``), and

@@ -7,7 +7,7 @@ The servers keep a tree of nodes with ZooKeeper's semantics, in the way that is 
 *session* owns ephemeral nodes; the servers end it when they have not heard of it for its timeout,
 by their own clock, and its nodes with it, at once. Outcomes are values, or the errors that
 `distlock.engine.errors` names. A stat is kazoo's ``ZnodeStat``, of which the code above reads
-``czxid`` (the fencing token: it rises with each create, whoever creates), ``mzxid``, ``version``,
+``czxid`` (the fencing token: it rises with each transaction that creates), ``mzxid``, ``version``,
 ``aversion``, ``ctime``, ``mtime`` (milliseconds of the servers' clock), ``ephemeralOwner`` (the
 session's id, 0 for none) and ``numChildren``.
 
@@ -16,7 +16,8 @@ session's id, 0 for none) and ``numChildren``.
   (ZooKeeper's Programmer's Guide, "ZooKeeper Watches"; the push messages of RESP3).
 - *No callback may block.* None ever runs in the thread of a caller.
 - *A lost connection* is reported first; then all that was asked fails with `ConnectionLost`, and
-  watches report ``changed(False)``. The session and its nodes outlive it until the timeout.
+  watches report ``changed(False)``. The session and its nodes outlive it until the timeout. What
+  was asked is carried out before the first ``syncing`` over the next connection, or never.
 
 Where each engine keeps the promises of requests: ``requests`` and, of Redis, ``tree.lua``; those of
 the connection: ``client``, `serving`, and, of ZooKeeper, ``connection``.

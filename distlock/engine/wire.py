@@ -1,7 +1,7 @@
 """A TCP connection to a server on which every thread sends its own requests.
 
 A request is in the kernel when `Wire.transmit` returns True, so the server carries it out even if
-the process ends at once.
+the process ends at once, unless the link is full or loses packets.
 
 - *No thread waits for another.* A thread that finds the wire busy gets False, and leaves its
   request to the connection thread.

@@ -22,7 +22,8 @@ from distlock.session.session import Session
 from .nodes import Term
 from .operation import Operation
 
-#: The part by which the server's clock may run faster than ours: twice the most that NTP corrects.
+#: The part by which the server's clock may run faster than ours: twice what ntpd corrects at most,
+#: and chrony with ``maxslewrate 500`` (docs/how-to/leases.md).
 DRIFT: Final = 0.001
 
 

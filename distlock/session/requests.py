@@ -96,7 +96,7 @@ class SessionRequests:
         #: The session timeout that the server granted, in seconds; until then, the setting.
         self.timeout = conf.session_timeout
         self.deadline = client.deadline
-        #: The shortest of the last round trips, in seconds; 0.0 before the first.
+        #: The shortest of the last round trips on this connection, in seconds; 0.0 at first.
         self.round_trip = 0.0
         #: The steps that wait for a connection.
         self._parked: deque[Callable[[], None]] = deque()
@@ -123,8 +123,8 @@ class SessionRequests:
         return self.round_trip >= FAR_SECONDS
 
     def note_round_trip(self, seconds: float) -> None:
-        """Take note of how long the answer to a read took; a longer link shows in some more."""
-        self.round_trip = min(seconds, 1.1 * self.round_trip or seconds)
+        """Take note of how long an answer took; of about a hundred the shortest counts."""
+        self.round_trip = min(seconds, 1.01 * self.round_trip or seconds)
 
     # --- sending, from any thread ----------------------------------------------------------------
 

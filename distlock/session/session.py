@@ -155,9 +155,10 @@ class Session(SessionRequests):
     def prove(self, then: Callable[[bool], None]) -> None:
         """Renew the deadline by one request, and call `then` with whether it was acknowledged.
 
-        A deposed leader still answers ``sync``: for a tick, or when it was frozen, as soon as it
-        runs again. So ``sync`` only extends a deadline that was renewed a moment ago. A renewal
-        that comes late, or after the deadline, is a write, which needs a majority.
+        A deposed leader still answers ``sync`` (`engine.deadline` says for how long), and one that
+        was frozen does as soon as it runs again. So ``sync`` only extends a deadline that was
+        renewed a moment ago. A renewal that comes late, or after the deadline, is a write, which
+        needs a majority.
         """
         late = self.deadline.remaining < self.timeout / 3
         request = self._client.proof(self.root, by_write=self.conf.strict or late)
@@ -171,10 +172,6 @@ class Session(SessionRequests):
                     # This process stood still: its contacts from before are too old, and those
                     # since are too new to count. A new connection counts at once.
                     self._client.drop()
-            elif error is None:
-                # A late renewal of ours has moved the session to another server (ZOOKEEPER-710). A
-                # follower then refuses transactions, and closes the connection for no other reason.
-                self._client.drop()
             then(acknowledged)
 
         # Ahead of a burst of ours, so that a busy link does not look like a dead one.
@@ -198,6 +195,7 @@ class Session(SessionRequests):
         self.connected = connected
         self.watches.thread = get_ident()
         self.connection += 1
+        self.round_trip = 0.0
         if not connected:
             self.disconnected_at = self.disconnected_at or time.monotonic()
             self.local_nodes.clear()

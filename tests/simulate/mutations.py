@@ -211,15 +211,6 @@ def _stop_the_work_only(self: Leader) -> None:
 # --- the driver, and sessions --------------------------------------------------------------------
 
 
-def _prove_and_stay(self: Session, then: Callable[[bool], None]) -> None:
-    drop = self._client.drop
-    self._client.drop = lambda: None  # type: ignore[method-assign]
-    try:
-        _prove(self, then)
-    finally:
-        self._client.drop = drop  # type: ignore[method-assign]
-
-
 def _until_the_deadline(self: SessionDeadline, _: int) -> bool:
     return self.running
 
@@ -371,12 +362,6 @@ MUTATIONS: Final = (
         "the deadline of the last session counts for the next one",
         "two holders",
         ((SessionDeadline, "end", lambda _: None),),
-        SOUGHT,
-    ),
-    Mutation(
-        "a session that has moved is not taken back",
-        "a newcomer got",
-        ((Session, "prove", _prove_and_stay),),
         SOUGHT,
     ),
     Mutation("an interrupted call undoes nothing", "", ((calls.Call, "_undo", lambda _: None),)),

@@ -502,8 +502,9 @@ class Server(Host):
             if request[0] == "open":
                 self._greet(client.number, alive=True)
                 continue
-            if isinstance(outcome[1], EXCEPTIONS[_MOVED]):
-                self._drop(client)
+            steps = outcome[0] if request[0] == "multi" and outcome[0] else ()
+            if any(isinstance(one, EXCEPTIONS[_MOVED]) for one in (outcome[1], *steps)):
+                self._drop(client)  # also for an outcome of a multi (``FinalRequestProcessor``)
                 return
             if request[0] != "ping":
                 self.world.happened(f"answer to {request[0]}", client.link.hosts[0])

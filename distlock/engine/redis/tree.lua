@@ -427,8 +427,9 @@ end
 -- may be a second too long: it is the difference of two times in whole seconds.)
 local function take_over(prefix, now, timeout, unknown, facts)
   local state = prefix .. 'state'
-  -- It rises with each promotion of this server. It is -1 before the first, and again once the server
-  -- has freed its backlog (replicationCron in Redis' replication.c).
+  -- It differs after each promotion of this server, but for a coincidence: it is where the stream of
+  -- its primary ended (readSyncBulkPayload, shiftReplicationId in Redis' replication.c). It is -1
+  -- before the first, and again once the server has freed its backlog (replicationCron).
   local promoted = string.match(facts, 'second_repl_offset:(%-?%d+)')
   local process = string.match(facts, 'run_id:(%x+)') .. ':'
   local before = redis.call('HGET', state, 'run')
