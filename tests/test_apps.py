@@ -119,3 +119,26 @@ def test_code_that_sets_up_no_apps_is_not_told_so(monkeypatch: pytest.MonkeyPatc
         warnings.simplefilter("always")
         zk_locked("report")
     assert said == []
+
+
+@pytest.mark.parametrize("hosts", ["127.0.0.1:1", "redis://127.0.0.1:1"])
+def test_the_first_lock_imports_nothing(hosts: str) -> None:
+    """Another thread may fork meanwhile, and the child would wait for the import for ever."""
+    code = f"""
+import sys
+from django.conf import settings
+settings.configure(
+    INSTALLED_APPS=["distlock"],
+    DISTLOCK={{"default": {{"HOSTS": {hosts!r}, "CONNECT_TIMEOUT": 0.2}}}},
+)
+import django; django.setup()
+from distlock import LockUnavailable, zk_lock
+before = set(sys.modules)
+try:
+    zk_lock("stock:42", timeout=0).acquire()
+except LockUnavailable:
+    print(sorted(set(sys.modules) - before))
+"""
+    with spawn_python(code) as process:
+        out, err = process.communicate(timeout=30)
+    assert out == "[]\n", err

@@ -57,11 +57,13 @@ def client_of(conf: Configuration, changed: Callable[[bool, int], None]) -> Engi
 
 
 def load() -> None:
-    """Import the engines that the settings name.
+    """Import the engines that the settings name, and the settings of all.
 
     The first lock would import them otherwise, and a child that is forked meanwhile would wait for
     that import for ever.
     """
+    for package in ENGINES:
+        settings_in(package)
     aliases = getattr(settings, "DISTLOCK", None)
     for options in aliases.values() if isinstance(aliases, Mapping) else ():
         # `configuration` would remember what somebody may still set.

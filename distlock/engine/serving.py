@@ -6,6 +6,7 @@ and to Redis differ in what they send and read, and in how they connect.
 
 from __future__ import annotations
 
+import importlib
 import random
 import select
 import socket
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
     from .reply import Reply
     from .wire import Wire
+
+# The first getaddrinfo() imports this codec. On the connection thread that would leave the import
+# lock taken in a child forked meanwhile, which could then never connect.
+importlib.import_module("encodings.idna")
 
 #: The first pause between two tries to connect, in seconds.
 SHORTEST_PAUSE: Final = 0.05

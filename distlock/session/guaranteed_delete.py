@@ -101,7 +101,8 @@ class GuaranteedDelete:
                 done(names, error)
             else:
                 self._refused_searches.append(partial(self.search, path, done))
-                call_later(REFUSED_SECONDS[0], self._search_again)
+                if len(self._refused_searches) == 1:  # the others come along
+                    call_later(REFUSED_SECONDS[0], self._search_again)
 
         self._session.children(path, listed, sync=True)
 

@@ -15,6 +15,7 @@ from distlock import LockUnavailable
 from distlock.conf import Configuration
 from distlock.engine.errors import SessionOver
 from distlock.engine.reply import Reply
+from distlock.session import guaranteed_delete
 from distlock.session.session import Session
 from distlock_chaos.ports import free_ports
 from distlock_chaos.proxy import TcpProxy
@@ -183,3 +184,26 @@ def test_a_list_does_not_count_where_the_write_before_it_was_lost(
         one.call(partial(one.children, sync=True), "/", timeout=20, key="")
     assert isinstance(lost.value.__cause__, ConnectionLoss)
     assert one.call(one.children, "/", timeout=20, key="")
+
+
+def test_refused_searches_are_repeated_together(
+    make_session: MakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = make_session()
+    orders: list[Any] = []
+    refused: list[str] = []
+
+    def refuse(path: str, done: Any, **_: bool) -> None:
+        refused.append(path)
+        session.soon(partial(done, None, NoAuthError()))
+
+    monkeypatch.setattr(guaranteed_delete, "call_later", lambda _, again: orders.append(again))
+    monkeypatch.setattr(session, "children", refuse)
+    for number in range(20):
+        session.deletes.sweep("/line", str(number))
+    assert eventually(lambda: len(session.deletes._refused_searches) == 20)
+    orders.pop()()
+    assert eventually(lambda: len(refused) == 40)
+    assert eventually(lambda: len(session.deletes._refused_searches) == 20)
+    assert len(orders) == 1
+    session.deletes._refused_searches.clear()

@@ -319,6 +319,7 @@ MUTATIONS: Final = (
         "a turn begins before the one before it ends",
         "two holders",
         ((BatchMember, "leave", _leave_in_the_other_order),),
+        400,
     ),
     Mutation(
         "a watch that nobody needs stays",

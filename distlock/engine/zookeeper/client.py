@@ -34,10 +34,6 @@ from .settings import EMBEDDED
 if TYPE_CHECKING:
     from distlock.engine.protocol import Configuration
 
-# The first getaddrinfo() imports this codec. On the connection thread that would leave the import
-# lock taken in a child forked meanwhile, which could then never connect.
-importlib.import_module("encodings.idna")
-
 
 def _worth_logging(record: logging.LogRecord) -> bool:
     """Drop records with AUTH, or with the session password, which nobody else needs to see.
@@ -92,7 +88,7 @@ class Client(Submitting, kazoo.KazooClient, Requests):  # type: ignore[misc]
         self.deadline = SessionDeadline()
         self._acl = access_list(conf)
         self._conf = conf
-        if conf.hosts == EMBEDDED:  # not on the connection thread, as above
+        if conf.hosts == EMBEDDED:  # not on the connection thread, as the codec of `serving`
             importlib.import_module("distlock.embedded.shared")
         self._changed = changed
         self.outage = Outage(f"ZooKeeper at {conf.hosts}")
