@@ -89,7 +89,7 @@ def _depth(frame: FrameType | None) -> int:
     while frame is not None:
         depth += 1
         code = frame.f_code
-        if code.co_name == "acquire" and code.co_filename.endswith("/locks/mutex.py"):
+        if code.co_name == "acquire" and code.co_filename.endswith("/locks/lock.py"):
             return depth
         frame = frame.f_back
     return 0

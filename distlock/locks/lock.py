@@ -96,11 +96,15 @@ class Lock(ABC, Generic[_H]):
             default the lock's own, and then the setting ``TIMEOUT`` (5 s)
         :raises LockUnavailable: the lock server did not answer in time, or refused
         :raises LockInTransaction: a first acquire within an open transaction
-        :raises LockLost: one was lost before the last was granted
-        :raises DeadlockDetected: this owner already holds what it waits for
+        :raises LockLost: this owner held the lock and has lost it; release it first. Or one of a
+            multi-lock was lost before the last was granted
+        :raises DeadlockDetected: the wait would never end
         """
+        if self.options.cancel_on_loss:
+            cancellation.refuse_without_block(self)
+        who = current()
         # Not bool(…): a signal is handled when a call returns.
-        return self._without_block(blocking, timeout).run() is not None
+        return (self._again(who, timeout) or self._call(who, blocking, timeout).run()) is not None
 
     async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
         """Take the lock as `acquire` does, without a thread for the wait."""

@@ -26,7 +26,6 @@ from distlock.queue.policies import MUTEX, UNFAIR
 from distlock.session.registry import session_for
 from distlock.transactions import refuse_open_transaction
 
-from . import cancellation
 from .deadlocks import detector_for
 from .lock import BlockEnd, KeyLock, Options
 from .revocation import listener
@@ -54,22 +53,6 @@ class Mutex(KeyLock):
         return f"zk_lock({self.key!r}, using={self.using!r})"
 
     # --- acquire and release ----------------------------------------------------------------------
-
-    def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
-        """Take the lock; return False if it is busy.
-
-        :param blocking: False tries once
-        :param timeout: seconds (number or timedelta) to wait, 0 to try once, None for ever; by
-            default the lock's own, and then the setting ``TIMEOUT`` (5 s)
-        :raises LockUnavailable: the lock server did not answer in time, or refused
-        :raises LockInTransaction: a first acquire within an open transaction
-        :raises LockLost: this owner held the lock and has lost it; release it first
-        :raises DeadlockDetected: the wait would never end
-        """
-        if self.options.cancel_on_loss:
-            cancellation.refuse_without_block(self)
-        who = current()
-        return (self._again(who, timeout) or self._call(who, blocking, timeout).run()) is not None
 
     def release(self) -> None:
         """Release the lock; it takes as many releases as acquires.
