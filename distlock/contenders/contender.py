@@ -17,7 +17,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
-from distlock.engine.errors import ConnectionLost, NoNode, NotEmpty, SessionOver
+from distlock.engine.errors import UNKNOWN, NoNode, NotEmpty
 from distlock.exceptions import IncompatiblePeer, LockLost, LockUnavailable
 from distlock.keys import znodes
 from distlock.queue import events as e
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 #: For how long only clients that do not begin lines anew may keep us from doing so, in seconds.
 WORN_SECONDS: Final = 1.0
-#: The answer is void: the end of its connection is what happened.
-_VOID: Final = ConnectionLost | SessionOver
 _PROBLEMS: Final = {NoNode: e.Problem.MISSING, NotEmpty: e.Problem.NOT_EMPTY}
 
 
@@ -187,21 +185,11 @@ class QueuedContender(Grant):
     @property
     def head(self) -> str:
         """The path of the first in line, as far as is known."""
-        first = self
-        while (before := first.before) is not None:
+        first: Any = self
+        while (before := first.machine.before) is not None:
             first = before
-        name = first.node.name if first.granted and first.node else first.head_seen
+        name = first.node.name if first.granted and first.node else first.machine.head
         return f"{self.path}/{name}" if name else ""
-
-    @property
-    def head_seen(self) -> str:
-        """The name of the first in line at the last look."""
-        return self.machine.head
-
-    @property
-    def before(self) -> QueuedContender | None:
-        """The neighbour that we wait for, or did when the caller gave up."""
-        return cast("QueuedContender | None", self.machine.before)
 
     def _lose(self, reason: e.Reason) -> None:
         if not (self._lost or self.left):
@@ -331,7 +319,7 @@ class QueuedContender(Grant):
         value: Any,
         error: BaseException | None,
     ) -> None:
-        if isinstance(error, _VOID):
+        if isinstance(error, UNKNOWN):  # void: the end of its connection is what happened
             if not self._attends:  # the first answers; from any thread
                 self.session.soon(self._attend)
         elif connection == self._connection:
@@ -339,7 +327,7 @@ class QueuedContender(Grant):
 
     def _created(self, connection: int, value: Any, error: BaseException | None) -> None:
         self._creating = False
-        if self._over and isinstance(error, _VOID):
+        if self._over and isinstance(error, UNKNOWN):
             self.session.deletes.sweep(self.path, self.machine.prefix)
         elif error is not None:
             self._answered(connection, lambda _, error: e.Created(None, error), value, error)
