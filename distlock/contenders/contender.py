@@ -380,7 +380,7 @@ class QueuedContender(Grant):
         self._creating = True
         if look is not None:
             also = make.listing(path), partial(self._answered, self._connection, e.Listed)
-        self.session.create_contender(
+        self.session.create_ephemeral(
             f"{path}/{create.name}",
             self.data,
             partial(self._created, self._connection),

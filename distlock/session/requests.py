@@ -192,17 +192,17 @@ class SessionRequests:
 
     # --- requests --------------------------------------------------------------------------------
 
-    def create_contender(
+    def create_ephemeral(
         self,
         path: str,
         data: bytes,
         done: Done,
         orphan: Callable[[Any], None],
         *,
-        sequential: bool = True,
+        sequential: bool = False,
         also: tuple[Any, Done] | None = None,
     ) -> None:
-        """Create an ephemeral node, sequential by default; the value is (path, stat).
+        """Create an ephemeral node; the value is (path, stat).
 
         :param path: of a sequential node, all but the number
         :param also: a request that goes along, and what gets its outcome
@@ -253,12 +253,6 @@ class SessionRequests:
         for one in above:
             self.send(self._client.node(one, flags=CONTAINER), created)
         self.send(self._client.node(last, flags=CONTAINER), created_last)
-
-    def create_ephemeral(
-        self, path: str, data: bytes, done: Done, orphan: Callable[[Any], None]
-    ) -> None:
-        """Create an ephemeral node of just this name; the value is (path, stat)."""
-        self.create_contender(path, data, done, orphan, sequential=False)
 
     def _too_many_locks(self) -> TooManyLocks:
         return TooManyLocks(

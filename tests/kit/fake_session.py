@@ -272,14 +272,14 @@ class FakeSession:
     def unavailable(self, key: str, error: BaseException | None = None) -> LockUnavailable:
         return LockUnavailable(repr(error), key=key)
 
-    def create_contender(
+    def create_ephemeral(
         self,
         prefix: str,
         data: bytes,
         done: Done,
         orphan: Callable[[Any], None],
         *,
-        sequential: bool = True,
+        sequential: bool = False,
         also: tuple[Callable[[Done], None], Done] | None = None,
     ) -> None:
         self._request("create", partial(self._create, prefix, done), done)

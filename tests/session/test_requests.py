@@ -152,7 +152,7 @@ def test_a_request_that_kazoo_lost_fails_with_the_next_session(
     orphans: list[Any] = []
     with monkeypatch.context() as patch:
         patch.setattr(one._client, "submit", lambda call, **_: lost.append(call[1]))
-        one.create_contender(
+        one.create_ephemeral(
             f"{one.root}/n-", b"", lambda *outcome: found.append(outcome[1]), orphans.append
         )
     assert len(lost) == 1

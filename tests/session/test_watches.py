@@ -185,7 +185,7 @@ def test_a_lost_connection_tells_each_watcher(
 
 def contender(one: Session) -> str:
     def create(done: Any) -> None:
-        one.create_contender(f"{one.root}/n-", b"", done, lambda *_: None)
+        one.create_ephemeral(f"{one.root}/n-", b"", done, lambda *_: None, sequential=True)
 
     path, _ = one.call(create, timeout=20, key="")
     return str(path)

@@ -20,7 +20,7 @@ def ephemeral_node(one: Session) -> tuple[str, Any]:
     one.call(one.create_containers, one.root, timeout=20, key="")
 
     def create(done: Done) -> None:
-        one.create_contender(f"{one.root}/n-", b"", done, lambda *_: None)
+        one.create_ephemeral(f"{one.root}/n-", b"", done, lambda *_: None, sequential=True)
 
     path, stat = one.call(create, timeout=20, key="")
     return path, stat

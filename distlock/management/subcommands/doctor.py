@@ -167,7 +167,7 @@ def _writes(session: Session, reads: Reads) -> Finding:
 
     def contender(prefix: str, done: Callable[..., None]) -> None:
         # A node made after the time-out ends with this session.
-        session.create_contender(prefix, b"", done, lambda _: None)
+        session.create_ephemeral(prefix, b"", done, lambda _: None, sequential=True)
 
     parent = f"{session.root}/@doctor-{uuid4().hex}"
     step, right = "make a container node", "create"
