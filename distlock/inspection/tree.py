@@ -126,7 +126,7 @@ def _entries(reads: Reads, select: Callable[[str], bool] | None) -> list[str]:
     if names is UNREAD:
         raise session.unavailable(session.root)
     if names is FORBIDDEN:
-        raise reads.refused()
+        raise session.unavailable(session.root, FORBIDDEN())
     found = [] if names is GONE else sorted(name for name in names if not name.startswith("@"))
     if isinstance(leases, list):
         found += [f"{LEASES}/{name}" for name in sorted(leases)]
@@ -314,7 +314,7 @@ def _granted(
 
 def _has_ended(lease: Outcome, now: float) -> bool:
     term = Term.read(*lease) if isinstance(lease, tuple) else None
-    return term is not None and term.ended(int(now * 1000))
+    return term is not None and int(now * 1000) > term.ends_at  # both are rounded down
 
 
 def _contender(path: str, node: NodeName, outcome: Outcome, now: float, holds: bool) -> Contender:

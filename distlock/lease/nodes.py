@@ -93,10 +93,6 @@ class Term:
         """When it ends, in milliseconds of the server's time."""
         return self.mtime + self.ttl * 1000
 
-    def ended(self, now: int) -> bool:
-        """Return whether it has surely ended at `now`, given that both times are rounded down."""
-        return now > self.ends_at
-
     @property
     def expires(self) -> datetime:
         """When it ends, by the server's clock."""

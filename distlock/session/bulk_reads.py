@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from distlock.engine.reply import Done
-    from distlock.exceptions import LockUnavailable
 
     from .programs import Program
     from .session import Session
@@ -50,10 +49,6 @@ class Reads:
         session = self.session
         limit = min(self.left, session.conf.connect_timeout)
         session.run(asking(lambda done: done(None, None)), timeout=limit, key=session.root)
-
-    def refused(self) -> LockUnavailable:
-        """Return the error for a caller that may not read the root of the namespace."""
-        return self.session.unavailable(self.session.root, NoAuth())
 
     def children(self, paths: Iterable[str]) -> list[Outcome]:
         """List the names under each path."""
