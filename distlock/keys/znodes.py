@@ -88,12 +88,6 @@ def with_parents(path: str) -> list[str]:
     return ["/".join(names[:depth]) for depth in range(2, len(names) + 1)]
 
 
-def sequence_of(name: str) -> str:
-    """Return the sequence number at the end of a contender's name, as the server wrote it."""
-    found = _NODE.fullmatch(name)
-    return found["sequence"] if found else ""
-
-
 def is_worn(sequence: int) -> bool:
     """Return whether a queue is close to the end of its sequence numbers, or beyond it.
 

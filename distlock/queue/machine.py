@@ -226,10 +226,7 @@ class Machine:
         self.follows = event.follows and self.policy.hands_over and not self.try_only
         self._enter()
 
-    def _join_parked(self, _: e.Connected) -> None:
-        self._enter()
-
-    def _enter(self) -> None:
+    def _enter(self, _: Event | None = None) -> None:
         """Create a node and list the line in one go: the server answers in order.
 
         A contender that follows another of us only creates: the answer often tells enough.
@@ -247,7 +244,7 @@ class Machine:
         if spot is None:
             self._do(e.Create(name))
         else:
-            number = znodes.sequence_of(spot.node.name) if spot.node else ""
+            number = f"{spot.node.number:010d}" if spot.node else ""
             self._do(e.Create(name + number, sequential=False))
         if not self.follows:
             self._do(e.LIST)

@@ -204,7 +204,7 @@ class Turn(Limited):
         """Whether it is our turn, in this session."""
         return self.state is S.HOLDING and self.standing
 
-    def _enter(self) -> None:
+    def _enter(self, _: Any = None) -> None:
         if self.session.connected:
             self._do(e.ReadLimit())
         super()._enter()

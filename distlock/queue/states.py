@@ -101,7 +101,7 @@ _OVER = (S.BUSY, S.LOST, S.REFUSED)
 RULES: Final = (
     # Getting a node, also after a lost reply.
     Rule(S.NEW, e.Join, "_join", S.PARKED, *_ANEW),
-    Rule(S.PARKED, e.Connected, "_join_parked", *_ANEW),
+    Rule(S.PARKED, e.Connected, "_enter", *_ANEW),
     Rule(S.JOINING, e.LineMade, "_line_made"),
     Rule(S.JOINING, e.Created, "_created", *_ANEW, S.READING_LINE, S.LOOKING, S.BEHIND, S.HOLDING),
     Rule((S.JOINING, S.IDENTIFYING), e.Disconnected, "_lose_reply", S.FINDING),
