@@ -63,21 +63,13 @@ class _Side(Mutex):
         side = "read" if self._reads else "write"
         return f"zk_rwlock({self.key!r}, using={self.using!r}).{side}"
 
-    def locked(self) -> bool:
-        """Whether anybody holds or awaits this side. Asks the server."""
-        return bool(self._participants(order=self._mine, first=1))
-
-    def participants(self) -> list[Participant]:
-        """Return all participants of this kind, first come first. Asks the server.
-
-        :raises LockUnavailable: the lock server did not answer in time
-        """
-        return self._participants(order=self._mine)
+    def _participants(self, below: str = "", **how: Any) -> list[Participant]:
+        return super()._participants(below, order=self._mine, **how)
 
     def holder(self) -> Participant | None:
         """Return the holder: the writer, or the first of the readers. Asks the server."""
         # A writer that reads, too, has two nodes with the same number.
-        first = self._participants(first=2)
+        first = super()._participants(first=2)
         heads = [one for one in first if one.sequence == first[0].sequence]
         return next((one for one in heads if self._mine([one.path.rpartition("/")[2]])), None)
 
