@@ -14,6 +14,7 @@ import pytest
 
 from distlock import zk_lock
 from distlock.conf import Configuration
+from distlock.engine.calls import Latch
 from distlock.engine.redis.client import RedisClient
 from distlock.engine.redis.requests import report
 from distlock.engine.reply import ignore
@@ -59,7 +60,7 @@ def test_an_error_between_two_tries_ends_nothing(
         raise OSError(errno.EINVAL, "Invalid argument")
 
     with monkeypatch.context() as patched, caplog.at_level(logging.ERROR, "distlock"):
-        patched.setattr(RedisClient, "_sleep", fail)
+        patched.setattr(Latch, "wait", fail)
         link.cut()
         eventually(lambda: len(failed) > 2)
     link.restore()

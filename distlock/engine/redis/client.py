@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import hiredis
 from redis.exceptions import RedisError
 
-from distlock.engine.calls import start_thread, this_thread
+from distlock.engine.calls import Latch, start_thread, this_thread
 from distlock.engine.deadline import SessionDeadline, now
 from distlock.engine.guard import guarded, report_once
 from distlock.engine.kazoo import ConnectionDropped, ConnectionLoss
@@ -87,6 +87,8 @@ class RedisClient(Serving, Submitting, Requests):
         self.steps = deque()
         self.deadline = SessionDeadline()
         self.stopped = False
+        #: Opened when it stops, for the pause between two tries.
+        self._ending = Latch()
         self.outage = Outage(self._where)
         self.session_timeout = self.negotiated_timeout = conf.session_timeout
         #: The seconds that a server may take for each step of a connection.
@@ -139,7 +141,7 @@ class RedisClient(Serving, Submitting, Requests):
         try:
             while not self.stopped:
                 if not self._attempt():
-                    self.pause(self._sleep)
+                    self.pause(self._ending.wait)
         finally:
             self.stopped = True
             self.wire = None
@@ -276,19 +278,6 @@ class RedisClient(Serving, Submitting, Requests):
         pending = event == select.POLLIN and getattr(self._socket, "pending", int)()
         if not pending and not ready.poll(max(seconds, 0) * 1000):
             raise ConnectionDropped("The server does not answer.")
-
-    def _sleep(self, seconds: float) -> None:
-        """Wait, unless somebody wakes this thread."""
-        woken = select.poll()
-        woken.register(self._read_sock, select.POLLIN)
-        deadline = time.monotonic() + seconds
-        while not self.stopped and (left := deadline - time.monotonic()) > 0:
-            self.asleep = True
-            if self.stopped:
-                break  # type: ignore[unreachable]  # another thread sets it
-            if woken.poll(left * 1000):
-                self._read_sock.recv(MANY)
-        self.asleep = False
 
     # --- serving ---------------------------------------------------------------------------------
 
@@ -442,6 +431,7 @@ class RedisClient(Serving, Submitting, Requests):
 
     def say_goodbye(self, seconds: float) -> bool:
         self.stopped = True
+        self._ending.open()
         self._queue.append((good_bye(), None))
         with suppress(OSError):  # it has ended already
             self.wake()
