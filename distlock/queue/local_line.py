@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Local:
     """A node of this process.
 
-    :ivar follower: the contender that waits behind it
+    :ivar follower: the contender that waits behind it, and hears when it is given up
     :ivar released: the epoch of the grant that its contender has left for the next one
     :ivar deleted: whether its deletion is acknowledged, and its contender has not heard of `Leave`
     """
@@ -84,10 +84,6 @@ class LocalLine:
         """Whether the line of now is known to be older than this node, which is then in it."""
         line = self.lines.get(self.path)
         return line is not None and line.token < local.token
-
-    def follow(self, number: int, follower: Hashable) -> None:
-        """Let `follower` hear when the node with this number is given up."""
-        self.nodes[self.path, number].follower = follower
 
     def take(self, number: int) -> None:
         """Take the lock that was left with this number."""

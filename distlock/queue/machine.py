@@ -484,7 +484,7 @@ class Machine:
         self.before = local.contender
         self._watched = local.name
         if local.released is None:
-            self.local.follow(number, self.me)
+            local.follower = self.me
         else:
             self.local.take(number)
             self._neighbour_left(e.NeighbourLeft(local.name, local.released))
