@@ -68,7 +68,8 @@ class _Block:
         self._task = weakref.ref(task)  # which has this block in `_blocks`
         self._loop = task.get_loop()
         self._message = f"{lock!r} was lost."
-        self._cancelling = _cancelling(task)
+        #: The number of pending cancellations, 0 before Python 3.11.
+        self._cancelling: int = getattr(task, "cancelling", int)()
         self._over = False
         self._lost: Hold | None = None
         self._listeners = [(grant_of(hold), partial(self._changed, hold)) for hold in holds]
@@ -107,9 +108,3 @@ class _Block:
             return bool(uncancel() > self._cancelling)
         # Python 3.10 counts nothing, but each cancellation that is delivered has its message.
         return isinstance(error, asyncio.CancelledError) and error.args[:1] != (self._message,)
-
-
-def _cancelling(task: asyncio.Task[Any]) -> int:
-    """Return the number of pending cancellations of `task`, 0 before Python 3.11."""
-    cancelling = getattr(task, "cancelling", None)
-    return 0 if cancelling is None else int(cancelling())
