@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
 from operator import attrgetter
 from random import Random
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from distlock.process import in_child
 from distlock.text import printable
@@ -206,12 +206,8 @@ class Participant:
             session_id=session_id,
             peer=is_peer(data),
             revoked=asks_to_leave(data),
-            host=text_in(said.get("host")),
-            pid=pid_in(said.get("pid")),
-            worker=text_in(said.get("worker")),
             owner_id=text_in(said.get("owner")),
-            label=text_in(said.get("label")),
-            since=time_in(said.get("since")),
+            **place_in(said),
         )
 
 
@@ -229,13 +225,13 @@ def text_in(value: object) -> str:
     return printable(value[:200]) if isinstance(value, str) else ""
 
 
-def pid_in(value: object) -> int | None:
-    """Return a process id, or None if the value cannot be one."""
-    return value if type(value) is int and 0 < value < 2**31 else None
-
-
-def time_in(value: object) -> datetime | None:
-    """Return a time that can be shown in any time zone, or None if the value cannot be one."""
-    if type(value) not in (int, float) or not 0 <= cast("float", value) < _LATEST:
-        return None
-    return datetime.fromtimestamp(cast("float", value), tz=timezone.utc)
+def place_in(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where and since when an owner works, for a `Participant`, without what cannot be."""
+    facts: dict[str, Any] = {name: text_in(said.get(name)) for name in ("host", "worker", "label")}
+    pid: Any = said.get("pid")
+    since: Any = said.get("since")
+    if type(pid) is int and 0 < pid < 2**31:
+        facts["pid"] = pid
+    if type(since) in (int, float) and 0 <= since < _LATEST:  # can be shown in any time zone
+        facts["since"] = datetime.fromtimestamp(since, tz=timezone.utc)
+    return facts

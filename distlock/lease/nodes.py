@@ -29,7 +29,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 
 from distlock.keys.templates import plain_text
-from distlock.keys.znodes import Participant, pid_in, read_json, text_in, time_in
+from distlock.keys.znodes import Participant, place_in, read_json, text_in
 from distlock.session.lease_clock import sent_here, stamp
 from distlock.session.session import Session
 
@@ -140,20 +140,15 @@ class LeaseHolder(Participant):
         """Return the owner of a node with this term."""
         if term is None:
             return cls(path=path, sequence=0, token=0, session_id=0, peer=True)
-        said = term.said
         return cls(
             path=path,
             sequence=0,
             token=term.token,
             session_id=0,
-            host=text_in(said.get("host")),
-            pid=pid_in(said.get("pid")),
-            worker=text_in(said.get("worker")),
             owner_id=term.owner,
-            label=text_in(said.get("label")),
-            since=time_in(said.get("since")),
             expires=term.expires,
             ttl=term.ttl,
+            **place_in(term.said),
         )
 
 
