@@ -16,8 +16,8 @@ session's id, 0 for none) and ``numChildren``.
   (ZooKeeper's Programmer's Guide, "ZooKeeper Watches"; the push messages of RESP3).
 - *No callback may block.* None ever runs in the thread of a caller.
 - *A lost connection* is reported first; then all that was asked fails with `ConnectionLost`, and
-  watches report ``changed(False)``. The session and its nodes outlive it until the timeout. What
-  was asked is carried out before the first ``syncing`` over the next connection, or never.
+  watches report ``changed(False)``. The session and its nodes outlive it until the timeout. The
+  servers carry requests out before the first ``syncing`` over the next connection, or never.
 
 Where each engine keeps the promises of requests: ``requests`` and, of Redis, ``tree.lua``; those of
 the connection: ``client``, `serving`, and, of ZooKeeper, ``connection``.
