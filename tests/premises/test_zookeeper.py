@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+import socket
 import struct
+from contextlib import suppress
 from uuid import uuid4
 
+import pytest
 from kazoo.client import KazooClient
-from kazoo.security import make_digest_acl
+from kazoo.protocol.serialization import Connect, Create
+from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually, raw_client
@@ -81,3 +85,34 @@ def test_a_list_behind_a_create_has_every_node_before_it(zookeeper_ensemble: Zoo
         for client in clients:
             client.stop()
             client.close()
+
+
+@pytest.mark.parametrize("other", [0, 1])
+def test_a_request_that_arrives_after_the_next_connection_is_never_carried_out(
+    zookeeper_ensemble: ZooKeeper, other: int
+) -> None:
+    """On the server of the connection before, and on another one."""
+    servers = zookeeper_ensemble.followers()
+    path = f"/premise-{uuid4()}"
+    with socket.create_connection(("127.0.0.1", servers[0].port), 10) as lost:
+        _send(lost, Connect(0, 0, 20_000, 0, bytes(16), False).serialize())
+        connected, _ = Connect.deserialize(lost.recv(4096), 4)
+        session = connected.session_id, connected.passwd
+        next_one = KazooClient(servers[other].address, client_id=session)
+        next_one.start()
+        try:
+            assert next_one.client_id == session
+            next_one.sync("/")
+            with suppress(ConnectionError):  # the server may have closed it
+                create = Create(path, b"", OPEN_ACL_UNSAFE, 1)
+                _send(lost, struct.pack(">ii", 1, create.type) + create.serialize())
+                assert lost.recv(4096) == b""
+            next_one.sync("/")
+            assert next_one.exists(path) is None
+        finally:
+            next_one.stop()
+            next_one.close()
+
+
+def _send(one: socket.socket, message: bytes) -> None:
+    one.sendall(struct.pack(">i", len(message)) + message)
