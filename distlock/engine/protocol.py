@@ -127,6 +127,10 @@ class EngineClient(Requests, Protocol):
         """When the last request was sent that has renewed the session; None if a create does."""
 
     @property
+    def tells_the_rest(self) -> bool:
+        """Whether the list that follows the event of a deletion is answered by that event."""
+
+    @property
     def server(self) -> str:
         """Host and port of the server that it is connected to, empty without a connection."""
 

@@ -119,8 +119,8 @@ class SessionRequests:
 
     @property
     def far(self) -> bool:
-        """Whether the link is so long that a hand-off must not wait for an answer."""
-        return self.round_trip >= FAR_SECONDS
+        """Whether a hand-off would wait for a list, over a link on which that takes long."""
+        return self.round_trip >= FAR_SECONDS and not self._client.tells_the_rest
 
     def note_round_trip(self, seconds: float) -> None:
         """Take note of how long an answer took; of about a hundred the shortest counts."""

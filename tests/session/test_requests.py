@@ -207,3 +207,18 @@ def test_refused_searches_are_repeated_together(
     assert eventually(lambda: len(session.deletes._refused_searches) == 20)
     assert len(orders) == 1
     session.deletes._refused_searches.clear()
+
+
+@pytest.mark.parametrize("engine", ["zookeeper", "redis"])
+def test_on_a_long_link_a_list_is_asked_for_early_unless_the_event_tells_it(
+    zookeeper: ZooKeeper, engine: str, request: pytest.FixtureRequest
+) -> None:
+    on_redis = engine == "redis"
+    hosts = request.getfixturevalue("redis").new_database() if on_redis else zookeeper.hosts
+    one = Session(Configuration(hosts=hosts))
+    assert not one.far
+    one.note_round_trip(0.002)
+    assert one.far is not on_redis
+    one.note_round_trip(0.0001)
+    assert not one.far
+    one.close()

@@ -35,6 +35,7 @@ class Requests:
     """Makes the requests; `distlock.engine.protocol` tells of each."""
 
     renewed_at: float | None = None
+    tells_the_rest = False
 
     def node(self, path: str, data: bytes = b"", flags: int = 0) -> Any:
         return "create", path, data, flags

@@ -78,6 +78,8 @@ class RedisClient(Serving, Submitting, Requests):
     :raises ImproperlyConfigured: a file of TLS that the URL names cannot be read
     """
 
+    tells_the_rest = True
+
     def __init__(self, conf: Configuration, changed: Callable[[bool, int], None]) -> None:
         check_files(conf)
         self.client = self._connection = self  # with kazoo they are two

@@ -69,6 +69,7 @@ class Requests:
 
     #: None: each create renews the session, as far as the session deadline counts it.
     renewed_at: float | None = None
+    tells_the_rest = False
     #: The client on the same session that users have.
     shared: Any = None
     _acl: AccessList
