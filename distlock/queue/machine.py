@@ -412,16 +412,17 @@ class Machine:
             self.state = State.WAITING
             self._watch_ahead(blocking.name)
             if mutex and not self._only and self.session.far:
-                self._watch(line[own - 2].name)
+                name = line[own - 2].name
+                self._watch(name, e.Watch(name))
 
     def _watch_ahead(self, name: str) -> None:
         self._watched = name
-        self._watch(name)
+        self._watch(name, e.Watch(name))
 
-    def _watch(self, name: str) -> None:
+    def _watch(self, name: str, effect: Effect) -> None:
         if name not in self._watching:
             self._watching |= {name}
-            self._do(e.Watch(name))
+            self._do(effect)
 
     def _be_busy(self) -> None:
         self.state = State.BUSY

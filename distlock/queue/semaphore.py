@@ -264,16 +264,12 @@ class Permit(Limited):
             else:
                 self.state = S.WAITING
                 self._watch_limit()
-                if NAMES not in self._watching:
-                    self._watching |= {NAMES}
-                    self._do(e.WatchNames())
+                self._watch(NAMES, e.WatchNames())
 
     # --- watches at the permits' node: `LIMIT`, `NAMES` ------------------------------------------
 
     def _watch_limit(self) -> None:
-        if LIMIT not in self._watching:
-            self._watching |= {LIMIT}
-            self._do(e.WatchLimit())
+        self._watch(LIMIT, e.WatchLimit())
 
     def _ahead_changed(self, event: e.Changed) -> None:
         self._own_changed(event)

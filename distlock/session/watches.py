@@ -65,11 +65,12 @@ class SharedWatches:
         sent_at = now()
 
         def set_or_not(value: Any, error: BaseException | None) -> None:
-            self._session.note_round_trip(now() - sent_at)
             if error is not None:  # perhaps from a thread that found the connection closed
                 self._do(partial(self._not_set, watched, changed))
-            elif watched not in self.watchers:  # an earlier watch has fired meanwhile
-                self._remove(watched)
+            else:
+                self._session.note_round_trip(now() - sent_at)
+                if watched not in self.watchers:  # an earlier watch has fired meanwhile
+                    self._remove(watched)
             done(value, error)
 
         request = self._client.listing if children else self._client.reading

@@ -180,6 +180,15 @@ def test_a_lost_connection_tells_each_watcher(
     assert watchers[1].told == [False]
 
 
+def test_a_watch_that_gets_no_answer_says_nothing_of_the_link(
+    proxy: TcpProxy, one: Session, node: str
+) -> None:
+    proxy.cut()
+    eventually(lambda: not one.connected)
+    one.watches._watch((node, False), lambda _: None, lambda *_: None)
+    assert one.round_trip == 0.0
+
+
 # --- guaranteed delete ---------------------------------------------------------------------------
 
 
