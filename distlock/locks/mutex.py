@@ -8,9 +8,10 @@ is.
 from __future__ import annotations
 
 from functools import partial
+from os import getpid
 from typing import TYPE_CHECKING, Any, Final
 
-from distlock import signals
+from distlock import process, signals
 from distlock.conf import UNSET, configuration, seconds, wait_limit
 from distlock.contenders.batch import BatchMember
 from distlock.contenders.contender import QueuedContender
@@ -62,13 +63,15 @@ class Mutex(KeyLock):
         :raises NotOwner: this thread or task does not hold the lock
         :raises LockLost: it did, but the lock was lost meanwhile
         """
-        self._release(current())
+        self._release(current(look=False))
 
     def _release(self, owner: Owner) -> None:
         held = owner.held.get(self._id) or self._held_by(owner)  # which raises
         if held.count > 1:
             held.count -= 1
             return
+        if process.noticed_pid != getpid():
+            self._held_by(current())  # raises: a forked child has nothing of its parent's
         owner.let_go(self._id, held)
         if held.grant.lost:
             raise lost(held.hold, TOO_LATE)
@@ -81,7 +84,7 @@ class Mutex(KeyLock):
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         depth = None
         try:
-            owner = current()
+            owner = current(look=False)
             depth = owner.depth(self._id) - 1
             try:
                 if self.options.database is not None:

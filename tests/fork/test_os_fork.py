@@ -30,12 +30,13 @@ LEAVES_AN_INHERITED_BLOCK = """
 import ctypes
 from distlock.keys.znodes import protected_prefix
 def child():
-    found = {"lost": hold.lost, "valid for": hold.valid_for(), "held": lock.held}
+    found = {}
+    with timed(found, "leave"):  # first: nothing has looked for a fork yet
+        lock.__exit__(None, None, None)
+    found |= {"lost": hold.lost, "valid for": hold.valid_for(), "held": lock.held}
     for step in ("check", "verify"):
         with timed(found, step):
             getattr(hold, step)()
-    with timed(found, "leave"):
-        lock.__exit__(None, None, None)
     with timed(found, "own"), zk_lock("another", timeout=5) as own:
         own.check()
         own.verify()
