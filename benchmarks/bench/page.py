@@ -77,7 +77,8 @@ def reach(verdicts: Iterable[Verdict]) -> str:
             rows.append((each.what, "-", "-", each.bound, "not measured"))
         else:
             figures = number(each.measured.median), _quartiles(each.measured)
-            met = {True: "met", False: "**missed**", None: ""}[each.met]
+            missed = f"missed: {each.why}" if each.why else "missed"
+            met = {True: "met", False: missed, None: ""}[each.met]
             rows.append((each.what, *figures, each.bound, met))
     return markdown(rows)
 

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 _COLOURS = {"ZooKeeper": "#56b4e9", "Redis": "#d55e00", "PostgreSQL": "#009e73"}
 _OURS = "#0072b2"
 _PANELS = (
+    works.LINK_PROCESSES,
+    works.LONG_LINK_PROCESSES,
+    works.LINK,
+    works.LINK_THREADS,
     works.UNCONTENDED,
     works.HANDED_ON,
     works.THREADS,
     works.PROCESSES,
-    works.BOTH,
-    works.KEYS_100,
 )
 _UNITS = {
     "ms": "milliseconds (less is better)",

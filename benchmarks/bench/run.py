@@ -116,8 +116,7 @@ class Run:
                 TcpProxy("127.0.0.1", server.port) as link,
                 Pool(servers, folder, hosts=link.address) as pool,
             ):
-                link.delay(works.DELAY)
-                self._rounds(pool, "link")
+                self._rounds(pool, "link", link)
                 self._count_round_trips(link, pool)
 
     def _ensemble(self, folder: Path) -> None:
@@ -148,11 +147,13 @@ class Run:
     def _takes_part(self, contender: Contender) -> bool:
         return contender.name in self._names and contender.name not in self.results.missing
 
-    def _rounds(self, pool: Pool, where: str) -> None:
+    def _rounds(self, pool: Pool, where: str, link: TcpProxy | None = None) -> None:
         self._try_java(pool)
         for round_ in range(self.results.rounds + 1):
             _tell(f"round {round_} of {self.results.rounds}" if round_ else "warming up")
             for work in works.WORKS[where]:
+                if link is not None:
+                    link.delay(work.delay)
                 for contender in _rotated(work.contenders, round_):
                     if self._takes_part(contender):
                         self._measure(pool, work, contender, round_)

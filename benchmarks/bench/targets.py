@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.bench import works
 from benchmarks.bench.figures import Spread, ratio
@@ -25,11 +25,13 @@ class Verdict:
 
     :ivar measured: None where it was not
     :ivar bound: "≤" or "≥" and a number; empty for a figure that is for information
+    :ivar why: what stands in the way of the bound
     """
 
     what: str
     measured: Spread | None
     bound: str
+    why: str
 
     @property
     def met(self) -> bool | None:
@@ -43,7 +45,10 @@ class Verdict:
 
 def judge(results: Results) -> list[Verdict]:
     """Return a verdict for each target."""
-    return [Verdict(what, _measured(measure, results), bound) for what, measure, bound in TARGETS]
+    return [
+        Verdict(what, _measured(measure, results), bound, " ".join(why))
+        for what, measure, bound, *why in TARGETS
+    ]
 
 
 def _measured(measure: Measure, results: Results) -> Spread | None:
@@ -117,48 +122,80 @@ _REENTRY = beside("reentry", "distlock", "RLock")
 _CROWDS = beside("crowds", 1000, 10)
 _IMPORTS = beside("imports", "distlock", "kazoo and Django")
 
-#: What it is, where the figure comes from, and its bound.
-TARGETS: Final[tuple[tuple[str, Measure, str], ...]] = (
-    ("uncontended: time to kazoo's `Lock`", to(KAZOO, _ALONE), "≤ 0.6"),
-    ("… time to Curator", to(CURATOR, _ALONE), "≤ 0.7"),
-    ("… time to the bare client", to(FLOOR, _ALONE), "≤ 1.4"),
-    ("… processor time to the bare client", to(FLOOR, _ALONE, field="processor"), "≤ 3"),
-    ("… time to redis-py's `Lock`", to(REDIS, _ALONE), "≤ 1.6"),
-    ("… round trips waited for", trips(_ALONE), "≤ 1"),
-    ("refused `acquire(blocking=False)`: time to Curator", to(CURATOR, _REFUSED), "≤ 0.7"),
-    ("… round trips waited for", trips(_REFUSED), "≤ 1"),
-    ("… nodes and watches left behind", left, "≤ 0"),
-    ("reentrant acquire and release: time to `threading.RLock`", _REENTRY, "≤ 15"),
-    ("8 threads of one process, strict FIFO: rate to kazoo's `Lock`", to(KAZOO, _THREADS), "≥ 12"),
-    ("… rate to Curator", to(CURATOR, _THREADS), "≥ 9"),
-    ("… with `handoff=50`: rate to Curator", to(CURATOR, _THREADS, ours=works.HANDOFF), "≥ 35"),
-    ("8 processes: rate to kazoo's `Lock`", to(KAZOO, _PROCESSES), "≥ 2"),
-    ("… rate to Curator", to(CURATOR, _PROCESSES), "≥ 1.4"),
-    ("… each holds it for 2 ms: idle time to redis-py's `Lock`", to(REDIS, _HANDED_ON), "≤ 0.1"),
-    ("16 threads in 4 processes, 10 keys: rate to Curator", to(CURATOR, works.KEYS_10), "≥ 1"),
-    ("… 100 keys: rate to Curator", to(CURATOR, works.KEYS_100), "≥ 1"),
-    ("three servers, uncontended: time to Curator", to(CURATOR, _ENSEMBLE), "≤ 0.75"),
+_TURNS = "two Python threads take turns"
+_COLD = "an event, then a list, and Python that has cooled off in between"
+_PROMISES = "sessions, a line and a token"
+
+#: What it is, where the figure comes from, its bound, and why a median may be beyond it.
+TARGETS: Final[tuple[tuple[Any, ...], ...]] = (
+    ("1 ms link, 8 processes: rate to kazoo's `Lock`", to(KAZOO, works.LINK_PROCESSES), "≥ 2"),
+    ("… rate to Curator", to(CURATOR, works.LINK_PROCESSES), "≥ 2.2"),
     (
-        "1,000 waiters: time of an acquire to that with 10 waiters",
-        beside("crowds", 1000, 10),
-        "≤ 4",
+        "5 ms link, 8 processes: rate to kazoo's `Lock`",
+        to(KAZOO, works.LONG_LINK_PROCESSES),
+        "≥ 1.9",
     ),
-    ("on Redis, uncontended: time to redis-py's `Lock`", on_redis(REDIS, _ALONE), "≤ 1.3"),
-    ("… 8 processes: rate to python-redis-lock", on_redis(NOTIFIED, _PROCESSES), "≥ 1"),
-    ("… 8 threads: rate to python-redis-lock", on_redis(NOTIFIED, _THREADS), "≥ 3"),
-    (
-        "… each holds it for 2 ms: idle time to python-redis-lock",
-        on_redis(NOTIFIED, _HANDED_ON),
-        "≤ 1",
-    ),
-    ("all works: Jain's index over the contenders, at its lowest", fairness, "≥ 0.99"),
-    ("… overlaps", overlaps, "≤ 0"),
-    ("`import distlock`: time to `import kazoo.client, django`", _IMPORTS, "≤ 1.3"),
+    ("… rate to Curator", to(CURATOR, works.LONG_LINK_PROCESSES), ""),
     ("1 ms link, uncontended: time to kazoo's `Lock`", to(KAZOO, works.LINK), ""),
     ("… time to Curator", to(CURATOR, works.LINK), ""),
     ("… time to the bare client", to(FLOOR, works.LINK), ""),
     ("1 ms link, 8 threads: rate to kazoo's `Lock`", to(KAZOO, works.LINK_THREADS), ""),
     ("… rate to Curator", to(CURATOR, works.LINK_THREADS), ""),
-    ("1 ms link, 8 processes: rate to kazoo's `Lock`", to(KAZOO, works.LINK_PROCESSES), ""),
-    ("… rate to Curator", to(CURATOR, works.LINK_PROCESSES), ""),
+    ("uncontended: time to kazoo's `Lock`", to(KAZOO, _ALONE), "≤ 0.6"),
+    ("… time to Curator", to(CURATOR, _ALONE), "≤ 0.45", "Python beside compiled Java"),
+    ("… time to the bare client", to(FLOOR, _ALONE), "≤ 1.15", "the promises of a hold"),
+    ("… processor time to the bare client", to(FLOOR, _ALONE, field="processor"), "≤ 3"),
+    ("… time to redis-py's `Lock`", to(REDIS, _ALONE), "≤ 1.5", "ZooKeeper itself takes longer"),
+    ("… round trips waited for", trips(_ALONE), "≤ 1"),
+    ("refused `acquire(blocking=False)`: time to Curator", to(CURATOR, _REFUSED), "≤ 0.7"),
+    ("… round trips waited for", trips(_REFUSED), "≤ 1"),
+    ("… nodes and watches left behind", left, "≤ 0"),
+    (
+        "reentrant acquire and release: time to `threading.RLock`",
+        _REENTRY,
+        "≤ 15",
+        "the owner, the deadline and a look for a fork",
+    ),
+    (
+        "8 threads of one process, strict FIFO: rate to kazoo's `Lock`",
+        to(KAZOO, _THREADS),
+        "≥ 10",
+        _TURNS,
+    ),
+    ("… rate to Curator", to(CURATOR, _THREADS), "≥ 9", _TURNS),
+    (
+        "… with `handoff=50`: rate to Curator",
+        to(CURATOR, _THREADS, ours=works.HANDOFF),
+        "≥ 35",
+        _TURNS,
+    ),
+    ("8 processes: rate to kazoo's `Lock`", to(KAZOO, _PROCESSES), "≥ 2", _COLD),
+    ("… rate to Curator", to(CURATOR, _PROCESSES), "≥ 1.4", _COLD),
+    ("… each holds it for 2 ms: idle time to redis-py's `Lock`", to(REDIS, _HANDED_ON), "≤ 0.1"),
+    ("16 threads in 4 processes, 10 keys: rate to Curator", to(CURATOR, works.KEYS_10), "≥ 1"),
+    ("… 100 keys: rate to Curator", to(CURATOR, works.KEYS_100), "≥ 1"),
+    (
+        "three servers, uncontended: time to Curator",
+        to(CURATOR, _ENSEMBLE),
+        "≤ 0.75",
+        "the servers take most of it",
+    ),
+    (
+        "1,000 waiters: time of an acquire to that with 10 waiters",
+        _CROWDS,
+        "≤ 4",
+        "each newcomer lists them all",
+    ),
+    ("on Redis, uncontended: time to redis-py's `Lock`", on_redis(REDIS, _ALONE), "≤ 1", _PROMISES),
+    ("… 8 processes: rate to python-redis-lock", on_redis(NOTIFIED, _PROCESSES), "≥ 2", _PROMISES),
+    ("… 8 threads: rate to python-redis-lock", on_redis(NOTIFIED, _THREADS), "≥ 3", _TURNS),
+    (
+        "… each holds it for 2 ms: idle time to python-redis-lock",
+        on_redis(NOTIFIED, _HANDED_ON),
+        "≤ 1",
+        _PROMISES,
+    ),
+    ("all works: Jain's index over the contenders, at its lowest", fairness, "≥ 0.99"),
+    ("… overlaps", overlaps, "≤ 0"),
+    ("`import distlock`: time to `import kazoo.client, django`", _IMPORTS, "≤ 1.3"),
 )

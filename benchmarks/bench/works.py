@@ -51,6 +51,7 @@ class Work:
     :ivar count: how often each thread takes the lock, 0 for as long as the time lasts
     :ivar hold: seconds
     :ivar refused: whether another process holds it, and the contenders only try
+    :ivar delay: how much later everything arrives on the link, each way, in seconds
     """
 
     name: str
@@ -63,6 +64,7 @@ class Work:
     count: int = 0
     hold: float = 0.0
     refused: bool = False
+    delay: float = 0.0
 
     @property
     def more_is_better(self) -> bool:
@@ -108,32 +110,39 @@ ENSEMBLE_THREADS = Work(
     threads=8,
 )
 
-#: How much later everything arrives on the slow link, each way, in seconds.
-DELAY = 0.001
 _BEHIND_LINK = (DISTLOCK, KAZOO, CURATOR)
 LINK = replace(
     UNCONTENDED,
     name="link",
     title="A link of 1 ms each way, uncontended",
     contenders=(*_BEHIND_LINK, FLOOR),
+    delay=0.001,
 )
 LINK_THREADS = replace(
     THREADS,
     name="link, threads",
     title="A link of 1 ms each way, 8 threads of one process, one key",
     contenders=_BEHIND_LINK,
+    delay=0.001,
 )
 LINK_PROCESSES = replace(
     PROCESSES,
     name="link, processes",
     title="A link of 1 ms each way, 8 processes, one key",
     contenders=_BEHIND_LINK,
+    delay=0.001,
+)
+LONG_LINK_PROCESSES = replace(
+    LINK_PROCESSES,
+    name="long link, processes",
+    title="A link of 5 ms each way, 8 processes, one key",
+    delay=0.005,
 )
 
-#: Where they are done: on a server of their own, on that server over a slow link, on three servers.
+#: Where they are done: over a slow link, on the same machine, on three servers.
 WORKS = {
+    "link": (LINK, LINK_THREADS, LINK_PROCESSES, LONG_LINK_PROCESSES),
     "single": (UNCONTENDED, THREADS, PROCESSES, BOTH, KEYS_10, KEYS_100, HANDED_ON, REFUSED),
-    "link": (LINK, LINK_THREADS, LINK_PROCESSES),
     "ensemble": (ENSEMBLE, ENSEMBLE_THREADS),
 }
 #: Whose time is compared: so many waiters of one key, each with a session of its own.
