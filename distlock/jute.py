@@ -24,6 +24,8 @@ REPLY: Final = struct.Struct("!iqi")
 STAT: Final = struct.Struct("!qqqqiiiqiiq")
 #: The length of what follows, the number of the request, and its type.
 REQUEST: Final = struct.Struct("!iii")
+#: The head of a watch event, after that of a reply: type, state, length of the path.
+EVENT: Final = REQUEST
 _CONNECT: Final = struct.Struct("!iqiq")
 _GREETING: Final = struct.Struct("!iiq")
 _STEP: Final = struct.Struct("!i?i")

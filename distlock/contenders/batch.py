@@ -20,10 +20,11 @@ from __future__ import annotations
 import json
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from distlock.queue.policies import MUTEX
+from distlock.queue.states import State
 
 from .contender import QueuedContender
 from .grant import Grant
@@ -31,8 +32,11 @@ from .grant import Grant
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distlock.queue.events import Reason
+    from distlock.queue.events import Event, Reason
     from distlock.session.session import Session
+
+#: The states of a contender that knows of somebody ahead.
+_IN_LINE: Final = (State.BEHIND, State.WAITING, State.ASIDE)
 
 
 def check_handoff(handoff: object, *, fair: bool, revocable: bool) -> None:
@@ -238,9 +242,11 @@ class BatchNode(QueuedContender):
     def _stand_behind(self, neighbour: QueuedContender) -> None:
         neighbour.follower = self  # no offer: a batch goes on in the connection thread
 
-    def _waits(self) -> None:
-        self.seen_ahead = self.ahead
-        self._settled()
+    def apply(self, event: Event) -> None:
+        super().apply(event)
+        if self.machine.state in _IN_LINE:
+            self.seen_ahead = self.ahead
+            self._settled()
 
 
 class Batch:

@@ -232,15 +232,11 @@ class QueuedContender(Grant):
                 self._worn_since = None
             case State.BEHIND:
                 self._stand_behind(cast("QueuedContender", machine.before))
-                self._waits()
-            case State.WAITING:
-                self._waits()
             case State.ASIDE:
                 if not machine.head_is_worn:
                     self._worn_since = None
                 elif self._worn_since is None:
                     self._worn_since = time.monotonic()
-                self._waits()
 
     def hear(self, event: e.Event) -> None:
         """Apply an event that is no answer."""
@@ -299,9 +295,6 @@ class QueuedContender(Grant):
                 return handed_over
             self.apply(handed_over)
         return event
-
-    def _waits(self) -> None:
-        """Take note that somebody is ahead."""
 
     # --- answers ---------------------------------------------------------------------------------
 

@@ -31,7 +31,10 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol import serialization
 from kazoo.protocol.connection import (
+    CHILD_EVENT,
     CLOSE_RESPONSE,
+    DELETED_EVENT,
+    EVENT_TYPE_MAP,
     PING_XID,
     WATCH_XID,
     ConnectionDropped,
@@ -54,7 +57,7 @@ from kazoo.protocol.serialization import (
     Sync,
     Transaction,
 )
-from kazoo.protocol.states import EventType, KeeperState, ZnodeStat
+from kazoo.protocol.states import EventType, KeeperState, WatchedEvent, ZnodeStat
 from kazoo.retry import ForceRetryError, KazooRetry
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Id
 
@@ -86,7 +89,7 @@ PRIVATE: Final[dict[type, dict[str, str]]] = {
         "_read": "reads exactly so many bytes while connecting",
         "_read_sock": "one end of the pair of sockets that wakes the thread",
         "_read_socket": "our loop takes its place: few calls, and many replies at a time",
-        "_read_watch_event": "calls the watchers of an event",
+        "_read_watch_event": "calls the watchers of a user's client",
         "_send_ping": "pings are ours, and renew the deadline",
         "_socket": "the connection of now",
         "_socket_error_handling": "the only place that sees why a connection ended",

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
 from django.views.decorators.debug import sensitive_variables
@@ -22,6 +22,7 @@ from distlock.engine import kazoo
 from distlock.engine.deadline import SessionDeadline
 from distlock.engine.guard import guarded
 from distlock.engine.serving import Submitting
+from distlock.jute import EVENT
 from distlock.keys.limits import CONNECTIONS
 from distlock.logs.loggers import Outage, safe
 
@@ -58,6 +59,11 @@ def _in_detail(record: logging.LogRecord) -> bool:
     return _logger.isEnabledFor(record.levelno)
 
 
+#: By their numbers, the events of watches, for watchers that know their path.
+_EVENTS: Final = {
+    number: kazoo.WatchedEvent(kind, None, None) for number, kind in kazoo.EVENT_TYPE_MAP.items()
+}
+_DELETED, _CHILDREN_CHANGED = kazoo.DELETED_EVENT, kazoo.CHILD_EVENT
 #: kazoo's own messages about connections.
 _logger = safe(logging.getLogger("distlock.kazoo"), _worth_logging, _in_detail)
 
@@ -154,7 +160,17 @@ class Client(Submitting, kazoo.KazooClient, Requests):  # type: ignore[misc]
 
     def pass_on(self, event: bytes, offset: int) -> None:
         # Calls the watchers of an event, ours and the users'; on the connection thread.
-        self._connection._read_watch_event(event, offset)
+        if self.stopped:
+            return
+        number, _, length = EVENT.unpack_from(event, offset)
+        path = event[offset + EVENT.size :][:length].decode()
+        watchers: set[Callable[[Any], None]] = set()
+        if number != _CHILDREN_CHANGED:
+            watchers |= self._data_watchers.pop(path, set())
+        if number in (_DELETED, _CHILDREN_CHANGED):
+            watchers |= self._child_watchers.pop(path, set())
+        for watcher in watchers:
+            guarded(watcher, _EVENTS[number])
         shared = self.shared
         if shared is not None and (shared._data_watchers or shared._child_watchers):
             shared._connection._read_watch_event(event, offset)

@@ -197,7 +197,7 @@ class Connection(Serving, kazoo.ConnectionHandler):  # type: ignore[misc]
             client.last_zxid = zxid
         reply.settle(value, error)
         watcher = getattr(request, "watcher", None)
-        if watcher is not None and error is None and not client._stopped.is_set():
+        if watcher is not None and error is None and not client.stopped:
             children = isinstance(request, kazoo.GetChildren)
             watchers = client._child_watchers if children else client._data_watchers
             watchers[request.path].add(watcher)
