@@ -16,6 +16,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime, timezone
 from decimal import Decimal
 from enum import Enum
+from functools import lru_cache
 from types import NoneType
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -124,10 +125,28 @@ def literal_key(key: str) -> str:
         if not _is_escaped(found):
             raise LockKeyError(
                 f"The lock key {key[:LONGEST_SHOWN]!a} has a placeholder that is not filled in, "
-                f"{found[0][:80]!a}: all values would share one lock. Write an f-string such as "
-                "f'stock:{sku}', or escape_key(key) if you mean the brackets."
+                f"{found[0][:80]!a}: all values would share one lock. Give its value, as in "
+                "zk_lock('stock:<sku>', sku=sku); or write an f-string such as f'stock:{sku}'; or "
+                "escape_key(key), if you mean the brackets."
             )
     return _PLACEHOLDER.sub(lambda found: found[0][1:-1], key)
+
+
+def filled(text: str, values: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the key of a template with these values, and the template; else a literal key, and "".
+
+    :raises LockKeyError: as `KeyTemplate` and `literal_key` do
+    :raises TypeError: the template has no such placeholder, as where an option is misspelt
+    """
+    if not values:
+        return literal_key(text), ""
+    template = _parsed(text)
+    for name in values:
+        if name not in template.names:
+            raise TypeError(
+                f"{name!r} is neither an option of the lock nor a placeholder of its key {text!r}."
+            )
+    return template.fill(values), template.text
 
 
 def escape_key(key: str) -> str:
@@ -177,6 +196,11 @@ class KeyTemplate:
                     f"<{'.'.join([name, *attributes])}> in the lock key template {text!r} is not "
                     "an argument's name followed by public attributes, such as <order.pk>."
                 )
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the arguments that it needs."""
+        return {name for name, *_ in self._fields}
 
     def _literal(self, part: str) -> str:
         """Return the text of a part between placeholders."""
@@ -260,6 +284,10 @@ class KeyTemplate:
         if self._separators is not None:
             text = self._separators.sub(lambda found: f"%{ord(found[0]):02X}", _nfc(text))
         return text
+
+
+#: Templates of blocks, which are parsed at each call.
+_parsed = lru_cache(maxsize=1024)(KeyTemplate)
 
 
 def text_of(value: Any, field: str) -> str:

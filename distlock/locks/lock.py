@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from types import TracebackType
+from typing import Any, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from distlock.conf import UNSET, configuration, positive_seconds, seconds, wait_limit
 from distlock.contenders.batch import check_handoff
@@ -25,6 +26,9 @@ from .revocation import check_listener
 
 _H = TypeVar("_H")
 
+#: An exception class, or a function that returns an exception for the `LockBusy`.
+Busy: TypeAlias = Callable[[Any], BaseException]
+
 
 @dataclass(slots=True, kw_only=True)  # frozen, it would take three times as long to make
 class Options:
@@ -42,11 +46,14 @@ class Options:
     on_revoke: Callable[[Any], object] | None = None
     max_hold: Any = None
     cancel_on_loss: bool = False
+    busy: Busy | None = None
     template: str = ""
     database: str | None = field(init=False)
 
     def __post_init__(self) -> None:
         check_listener(self.on_revoke)
+        if not (self.busy is None or callable(self.busy)):
+            raise TypeError(f"busy= is an exception class or a callable, not {self.busy!r:.80}.")
         check_handoff(self.handoff, fair=self.fair, revocable=self.on_revoke is not None)
         self.timeout = self.timeout if self.timeout is UNSET else seconds(self.timeout)
         self.max_hold = positive_seconds(self.max_hold, "max_hold")
@@ -65,10 +72,13 @@ class Lock(ABC, Generic[_H]):
         blocking: bool,
         timeout: Any,
         entered: Callable[[_H], object] | None = None,
+        *,
+        quiet: bool = False,
     ) -> Call[_H | None]:
         """Return the call that takes the lock for `owner`, and returns its hold, None if busy.
 
         :param entered: called with the hold when a block begins; a busy lock raises then
+        :param quiet: whether a block begins without the lock where that is busy
         """
 
     def _again(
@@ -82,6 +92,19 @@ class Lock(ABC, Generic[_H]):
 
     def _wait_limit(self, blocking: bool, timeout: Any) -> float | None:
         return wait_limit(blocking, timeout, self.options.timeout, self.options.using)
+
+    def attempt(self, timeout: Any = UNSET) -> Attempted[_H]:
+        """Return a block that yields the hold, or None where the lock is busy.
+
+        ::
+
+            with zk_lock("report").attempt(timeout=0) as hold:
+                if hold is not None:
+                    ...
+
+        :param timeout: seconds to wait, as in `acquire`
+        """
+        return Attempted(self, timeout)
 
     def _without_block(self, blocking: bool, timeout: Any, **how: Any) -> Call[_H | None]:
         if self.options.cancel_on_loss:
@@ -130,7 +153,10 @@ class Lock(ABC, Generic[_H]):
         if self.options.cancel_on_loss:
             cancellation.refuse_without_block(self)
         owner = current()
-        return self._again(owner, UNSET, self._entered) or self.entry(owner).run()
+        try:
+            return self._again(owner, UNSET, self._entered) or self.entry(owner).run()
+        except LockBusy as busy:
+            self._raise(busy)
 
     def entry(
         self, owner: Owner, timeout: Any = UNSET, entered: Callable[[_H], object] | None = None
@@ -142,17 +168,98 @@ class Lock(ABC, Generic[_H]):
         entered = entered or self._entered
         return self._call(owner, True, timeout, entered)  # type: ignore[return-value]  # or raises
 
+    def _raise(self, busy: LockBusy) -> NoReturn:
+        """Raise what the user wants in place of a `LockBusy`."""
+        if self.options.busy is None:
+            raise busy
+        error = self.options.busy(str(busy) if isinstance(self.options.busy, type) else busy)
+        raise error from busy
+
     @abstractmethod
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None: ...
 
+    @abstractmethod
+    def _undo_of_block(self) -> Callable[[], object]:
+        """Return what undoes the acquire of the block that has just begun, any number of times."""
+
     async def __aenter__(self) -> _H:
-        return await self.entry(current(), entered=self._aentered).arun()
+        self._refuse_atomic()
+        try:
+            return await self.entry(current(), entered=self._aentered).arun()
+        except LockBusy as busy:
+            self._raise(busy)
+
+    def _refuse_atomic(self) -> None:
+        if self.options.database is not None:
+            raise TypeError(
+                "atomic= opens a database transaction, which Django cannot do in async code. "
+                "Use the lock in a synchronous function and call that with sync_to_async."
+            )
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         loss = cancellation.end(self, error) if self.options.cancel_on_loss else None
         self.__exit__(kind, error, traceback)
         if loss is not None:
             raise loss from error
+
+
+class Attempted(Generic[_H]):
+    """A block of a lock that may be without it: `Lock.attempt` makes one for each block."""
+
+    #: Undoes the acquire, any number of times, if an exception lands in the end of the block; None
+    #: while the block has not taken the lock.
+    _undo: Callable[[], object] | None = None
+
+    def __init__(self, lock: Lock[_H], timeout: Any) -> None:
+        self._lock = lock
+        self._timeout = timeout
+
+    def __enter__(self) -> _H | None:
+        lock = self._lock
+        if lock.options.cancel_on_loss:
+            cancellation.refuse_without_block(lock)
+        return self._call(lock._entered).run()  # noqa: SLF001 - the two belong together
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if self._undo is not None:
+                self._lock.__exit__(kind, error, traceback)
+        except BaseException:
+            if self._undo is not None:
+                self._undo()
+            raise
+
+    async def __aenter__(self) -> _H | None:
+        self._lock._refuse_atomic()  # noqa: SLF001
+        return await self._call(self._lock._aentered).arun()  # noqa: SLF001
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if self._undo is not None:
+                await self._lock.__aexit__(kind, error, traceback)
+        except BaseException:
+            if self._undo is not None:
+                self._undo()
+            raise
+
+    def _call(self, begin: Callable[[_H], None]) -> Call[_H | None]:
+        lock = self._lock
+
+        def entered(hold: _H) -> None:
+            self._undo = lock._undo_of_block()  # noqa: SLF001
+            begin(hold)
+
+        return lock._call(current(), True, self._timeout, entered, quiet=True)  # noqa: SLF001
 
 
 class BlockEnd(NamedTuple):
@@ -194,6 +301,9 @@ class KeyLock(Lock[Hold]):
 
         :meta private:
         """
+
+    def _undo_of_block(self) -> Callable[[], object]:
+        return self.block_end().undo
 
     def _path(self, session: Session) -> str:
         return f"{session.root}/{self._name}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from distlock.conf import UNSET, configuration
@@ -19,7 +20,7 @@ from distlock.owner.hold import Hold
 from distlock.owner.owner import Owner
 
 from . import cancellation
-from .lock import BlockEnd, KeyLock, Lock, Options
+from .lock import BlockEnd, Busy, KeyLock, Lock, Options
 from .mutex import zk_lock
 
 
@@ -62,6 +63,9 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
         finally:  # one may have been interrupted, or never have begun
             _attempt_all([end.undo for end in ends or self._block_ends()])
 
+    def _undo_of_block(self) -> Callable[[], object]:
+        return partial(_attempt_all, [end.undo for end in self._block_ends()])
+
     def _block_ends(self) -> list[BlockEnd]:
         return [lock.block_end() for lock in reversed(self._in_order)]
 
@@ -75,6 +79,8 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
         blocking: bool,
         timeout: Any,
         entered: Callable[[tuple[Hold, ...]], object] | None = None,
+        *,
+        quiet: bool = False,
     ) -> Call[tuple[Hold, ...] | None]:
         limit = self._wait_limit(blocking, timeout)
         started = time.monotonic()
@@ -89,7 +95,7 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
                     holds[lock.rank] = yield from call.steps(wake)
             except LockBusy as busy:
                 undo()
-                if entered is None:
+                if entered is None or quiet:
                     return None
                 busy.waited = time.monotonic() - started
                 together = f"{len(self._in_order)} locks that are taken together"
@@ -162,6 +168,7 @@ def zk_multilock(
     using: str = "default",
     max_hold: Any = None,
     cancel_on_loss: bool = False,
+    busy: Busy | None = None,
 ) -> MultiLock:
     """Return a lock that acquires several locks, all or none.
 
@@ -183,12 +190,17 @@ def zk_multilock(
         in `zk_lock`; it counts from the grant of each
     :param cancel_on_loss: True cancels the body of ``async with`` when any of them is lost, as in
         `zk_lock`; the same option of one of `locks` has this effect, too
+    :param busy: raised in place of `LockBusy`, as in `zk_lock`
     :raises ValueError: `locks` is empty or has a lock with ``atomic=``, or `max_hold` is not above
         0
     :raises TypeError: `locks` has something other than keys and locks, such as a list
     :raises LockKeyError: a key is empty or no valid text
     """
     options = Options(
-        timeout=timeout, using=using, max_hold=max_hold, cancel_on_loss=cancel_on_loss
+        timeout=timeout,
+        using=using,
+        max_hold=max_hold,
+        cancel_on_loss=cancel_on_loss,
+        busy=busy,
     )
     return MultiLock(locks, options)

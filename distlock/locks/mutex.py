@@ -28,7 +28,7 @@ from distlock.session.registry import session_for
 from distlock.transactions import refuse_open_transaction
 
 from .deadlocks import detector_for
-from .lock import BlockEnd, KeyLock, Options
+from .lock import BlockEnd, Busy, KeyLock, Options
 from .revocation import listener
 
 if TYPE_CHECKING:
@@ -96,14 +96,6 @@ class Mutex(KeyLock):
             owner.back_to(owner.depth(self._id) - 1 if depth is None else depth, self._id)
             raise
 
-    async def __aenter__(self) -> Hold:
-        if self.options.database is not None:
-            raise TypeError(
-                "atomic= opens a database transaction, which Django cannot do in async code. "
-                "Use the lock in a synchronous function and call that with sync_to_async."
-            )
-        return await super().__aenter__()
-
     # --- looking ---------------------------------------------------------------------------------
 
     def locked(self) -> bool:
@@ -142,6 +134,8 @@ class Mutex(KeyLock):
         blocking: bool,
         timeout: Any,
         entered: Callable[[Hold], object] | None = None,
+        *,
+        quiet: bool = False,
     ) -> Call[Hold | None]:
         depth = owner.depth(self._id)
         attempt: Attempt[InLine] | None = None
@@ -156,7 +150,7 @@ class Mutex(KeyLock):
             while (patience := attempt.patience()) is not None:
                 yield patience
             hold = self._conclude(owner, attempt)
-            if entered is not None:
+            if entered is not None and not (quiet and hold is None):
                 if hold is None:
                     head = attempt.contender.head
                     read = partial(attempt.contender.session.read, head)
@@ -296,6 +290,8 @@ def zk_lock(
     on_revoke: Callable[[Mutex], object] | None = None,
     max_hold: Any = None,
     cancel_on_loss: bool = False,
+    busy: Busy | None = None,
+    **values: Any,
 ) -> Mutex:
     """Return the lock named `key`.
 
@@ -304,7 +300,8 @@ def zk_lock(
         with zk_lock(f"stock:{sku}", timeout=2) as hold:
             ...
 
-    :param key: the name of the lock: ``"stock:42"``
+    :param key: the name of the lock: ``"stock:42"``; or a template such as ``"stock:<sku>"``, as in
+        `zk_locked`, under which metrics and the admin count it
     :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever; by default
         the setting ``TIMEOUT`` (5 s)
     :param using: the alias in ``DISTLOCK``
@@ -321,10 +318,15 @@ def zk_lock(
         the first acquire. None (default) is no limit
     :param cancel_on_loss: True cancels the body of ``async with`` when the lock is lost, and raises
         `LockLost` out of the block. For async code only
-    :raises LockKeyError: `key` is empty or no valid text
+    :param busy: raised in place of `LockBusy` where a block does not get the lock: an exception
+        class, made with the message, or a callable that returns an exception for the `LockBusy`
+    :param values: the values of the template's placeholders: ``sku=42``
+    :raises LockKeyError: `key` is empty or no valid text, or a placeholder has no value
+    :raises TypeError: `values` has a name that the template lacks
     :raises ValueError: `handoff` is negative, or together with ``fair=False`` or `on_revoke`;
         `max_hold` is not above 0
     """
+    key, template = templates.filled(key, values)
     options = Options(
         timeout=timeout,
         using=using,
@@ -334,5 +336,7 @@ def zk_lock(
         on_revoke=on_revoke,
         max_hold=max_hold,
         cancel_on_loss=cancel_on_loss,
+        busy=busy,
+        template=template,
     )
-    return Mutex(templates.literal_key(key), options)
+    return Mutex(key, options)

@@ -14,10 +14,10 @@ from distlock.conf import UNSET
 from distlock.contenders.contender import QueuedContender
 from distlock.exceptions import DeadlockDetected
 from distlock.keys import znodes
-from distlock.keys.templates import literal_key
+from distlock.keys.templates import filled
 from distlock.queue.policies import READER, WRITER, downgraded
 
-from .lock import Options
+from .lock import Busy, Options
 from .mutex import IDENTITIES, Mutex
 
 if TYPE_CHECKING:
@@ -122,6 +122,8 @@ def zk_rwlock(
     on_revoke: Callable[[Mutex], object] | None = None,
     max_hold: Any = None,
     cancel_on_loss: bool = False,
+    busy: Busy | None = None,
+    **values: Any,
 ) -> ReadWriteLock:
     """Return the read/write lock named `key`: many may read, or one may write.
 
@@ -138,21 +140,27 @@ def zk_rwlock(
     lock first: no other writer comes between. A reader cannot begin to write, since it would wait
     for itself: that raises `DeadlockDetected` at once.
 
-    :param key: the name of the lock: ``"prices"``; `zk_lock` of the same key excludes both
+    :param key: the name of the lock: ``"prices"``, or a template, as in `zk_lock`; `zk_lock` of the
+        same key excludes both
     :param timeout: seconds to wait, as in `zk_lock`
     :param using: the alias in ``DISTLOCK``
     :param on_revoke: called with the lock, reader's or writer's, as in `zk_lock`
     :param max_hold: seconds (number or timedelta) after which a hold of either is given up, as in
         `zk_lock`; a writer that reads, too, has two holds
     :param cancel_on_loss: True cancels the body of ``async with`` at a loss, as in `zk_lock`
-    :raises LockKeyError: `key` is empty or no valid text
+    :param busy: raised in place of `LockBusy`, as in `zk_lock`
+    :param values: the values of the template's placeholders, as in `zk_lock`
+    :raises LockKeyError: `key` is empty or no valid text, or a placeholder has no value
     :raises ValueError: `max_hold` is not above 0
     """
+    key, template = filled(key, values)
     options = Options(
         timeout=timeout,
         using=using,
         on_revoke=on_revoke,
         max_hold=max_hold,
         cancel_on_loss=cancel_on_loss,
+        busy=busy,
+        template=template,
     )
-    return ReadWriteLock(literal_key(key), options)
+    return ReadWriteLock(key, options)

@@ -27,7 +27,7 @@ from distlock.session.registry import session_for
 from distlock.transactions import end_statements, refuse_open_transaction
 
 from .held_permits import HeldPermits, claim, count, forget, keep, on
-from .lock import BlockEnd, KeyLock, Options
+from .lock import BlockEnd, Busy, KeyLock, Options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,6 +119,7 @@ class Permits(KeyLock):
         timeout: Any,
         entered: Callable[[Hold], object] | None = None,
         *,
+        quiet: bool = False,
         wanted: int = 1,
     ) -> Call[Hold | None]:
         permits = self._permits(None if entered is None else owner)
@@ -127,7 +128,7 @@ class Permits(KeyLock):
 
         def conclude(attempt: Awaited) -> Hold | None:
             hold = self._conclude(permits, taken, attempt)
-            if entered is not None:
+            if entered is not None and not (quiet and hold is None):
                 if hold is None:
                     raise self._busy(repr(self), attempt, ": all permits are taken")
                 entered(hold)
@@ -167,7 +168,9 @@ class Permits(KeyLock):
         for permit in attempt.contender.permits:
             node = cast("Node", permit.node)
             path = f"{permit.path}/{node.name}"
-            hold = Hold(self.key, path, node.token, permit, using=self.using)
+            hold = Hold(
+                self.key, path, node.token, permit, using=self.using, template=self.template
+            )
             hold.waited = attempt.waited
             held = Held(type(self), hold, permit)
             taken.append(held)
@@ -305,6 +308,8 @@ def zk_semaphore(
     using: str = "default",
     max_hold: Any = None,
     cancel_on_loss: bool = False,
+    busy: Busy | None = None,
+    **values: Any,
 ) -> Semaphore:
     """Return the semaphore named `key`, with `limit` permits.
 
@@ -313,19 +318,27 @@ def zk_semaphore(
         with zk_semaphore("mail-provider", 5, timeout=2) as hold:
             ...
 
-    :param key: the name of the semaphore: ``"mail-provider"``
+    :param key: the name of the semaphore: ``"mail-provider"``, or a template, as in `zk_lock`
     :param limit: the number of permits, the same for all users of the key
     :param timeout: seconds to wait, as in `zk_lock`
     :param using: the alias in ``DISTLOCK``
     :param max_hold: seconds after which each permit is given up, as in `zk_lock`
     :param cancel_on_loss: True cancels the body of ``async with`` at a loss, as in `zk_lock`
-    :raises LockKeyError: `key` is empty or no valid text
+    :param busy: raised in place of `LockBusy`, as in `zk_lock`
+    :param values: the values of the template's placeholders, as in `zk_lock`
+    :raises LockKeyError: `key` is empty or no valid text, or a placeholder has no value
     :raises ValueError: `limit` is less than one, or `max_hold` is not above 0
     """
+    key, template = templates.filled(key, values)
     options = Options(
-        timeout=timeout, using=using, max_hold=max_hold, cancel_on_loss=cancel_on_loss
+        timeout=timeout,
+        using=using,
+        max_hold=max_hold,
+        cancel_on_loss=cancel_on_loss,
+        busy=busy,
+        template=template,
     )
-    return Semaphore(templates.literal_key(key), limit, options)
+    return Semaphore(key, limit, options)
 
 
 class SemaphoreMutex(Permits):

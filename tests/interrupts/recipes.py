@@ -20,6 +20,7 @@ from distlock import (
 from distlock.lease.persistent import PersistentLease
 from distlock.locks import held_permits
 from distlock.locks.leader import Leader
+from distlock.locks.lock import Attempted
 from distlock.locks.multilock import MultiLock
 from distlock.locks.mutex import Mutex
 from distlock.locks.semaphore import Permits
@@ -48,7 +49,8 @@ RECIPES: dict[str, Callable[..., Any]] = {
 
 #: Before its first line no ``__exit__`` written in Python can do anything (CPython 74174).
 EXITS: set[CodeType] = {
-    kind.__exit__.__code__ for kind in (Mutex, MultiLock, Permits, Leader, PersistentLease)
+    kind.__exit__.__code__
+    for kind in (Mutex, MultiLock, Permits, Leader, PersistentLease, Attempted)
 }
 
 
@@ -60,6 +62,16 @@ def block_of(recipe: str) -> Callable[[], None]:
             pass
 
     return block
+
+
+def attempt_of(recipe: str) -> Callable[[], None]:
+    """Return a call that enters and leaves a block of an attempt at a recipe."""
+
+    def attempt() -> None:
+        with RECIPES[recipe](timeout=5).attempt():
+            pass
+
+    return attempt
 
 
 def read_inside_write() -> None:

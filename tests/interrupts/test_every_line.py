@@ -23,6 +23,7 @@ from tests.deadline import test_every_step as technique
 from tests.interrupts.recipes import (
     EXITS,
     RECIPES,
+    attempt_of,
     block_of,
     everything,
     nothing_is_left,
@@ -61,6 +62,9 @@ def _heads_of_exits_are_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
 
 CALLS: dict[str, Callable[[], None]] = {
     **{recipe: block_of(recipe) for recipe in RECIPES},
+    **{
+        f"attempt of {recipe}": attempt_of(recipe) for recipe in ("mutex", "semaphore", "multilock")
+    },
     "a writer that reads": read_inside_write,
     "several without a block": several,
 }
