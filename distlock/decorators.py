@@ -43,6 +43,7 @@ def zk_locked(
     fair: bool = True,
     handoff: int = 0,
     atomic: bool | str = False,
+    until: Literal["block", "commit"] = "block",
     on_revoke: Callable[[Mutex], object] | None = None,
     max_hold: Any = None,
     cancel_on_loss: bool = False,
@@ -77,6 +78,7 @@ def zk_locked(
     :param handoff: how many waiters of this process may follow each other, as in `zk_lock`
     :param atomic: True opens a database transaction inside the lock, a text opens it on that
         database
+    :param until: "commit" keeps the lock until an open transaction has ended, as in `zk_lock`
     :param on_revoke: called with the lock, in a thread of its own, when somebody asks for it
     :param max_hold: seconds (number or timedelta) after which a hold is given up, as in `zk_lock`
     :param cancel_on_loss: True cancels the call of a coroutine function when the lock is lost, and
@@ -99,6 +101,7 @@ def zk_locked(
         fair=fair,
         handoff=handoff,
         atomic=atomic,
+        until=until,
         on_revoke=on_revoke,
         max_hold=max_hold,
         cancel_on_loss=cancel_on_loss,

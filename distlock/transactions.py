@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from selectors import EVENT_READ, DefaultSelector
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django.db import Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -24,20 +25,26 @@ _ACTIVE: Final = 1
 CANCEL_SECONDS: Final = 5.0
 
 
-def refuse_open_transaction(key: str) -> None:
-    """Raise if a transaction is open in this thread; the block of a `TestCase` does not count."""
+def refuse_open_transaction(key: str, but: str | None = None) -> None:
+    """Raise if a transaction is open in this thread; the block of a `TestCase` does not count.
+
+    :param but: the alias of the database until the end of whose transaction the lock is kept
+    """
     for alias in connections.settings:
         # Public is connections.all(), which makes seven calls to find out that there is none.
         made = connections._connections  # type: ignore[attr-defined]  # noqa: SLF001
         connection = getattr(made, alias, None)
         if connection is not None and _is_open(connection):
+            if alias == but:
+                _refuse_old_snapshot(key, connection)
+                continue
             raise LockInTransaction(
                 f"The lock {key!r} cannot be taken inside an open transaction on database "
                 f"{connection.alias!r}: it would be released before COMMIT, and the next holder "
-                "would read the old rows. Take the lock first and begin inside it: "
-                f"`with zk_lock({key!r}, atomic=True): …`. Under ATOMIC_REQUESTS, decorate the "
-                "view or its dispatch(), not a method that it calls. If the order does not matter, "
-                "set IN_TRANSACTION to 'allow' in DISTLOCK."
+                "would read the old rows. Take the lock first and begin inside it, or keep it "
+                f"until the COMMIT: `with zk_lock({key!r}, until='commit'): …`. Under "
+                "ATOMIC_REQUESTS, decorate the view or its dispatch() with @zk_locked. If the "
+                "order does not matter, set IN_TRANSACTION to 'allow' in DISTLOCK."
             )
 
 
@@ -52,6 +59,131 @@ def _is_open(connection: BaseDatabaseWrapper) -> bool:
         return bool(driver.in_transaction)
     info = getattr(driver, "info", None)  # psycopg; another driver may have a transaction
     return getattr(info, "transaction_status", None) not in _NO_TRANSACTION
+
+
+# --- until the end of a transaction --------------------------------------------------------------
+
+
+def _refuse_old_snapshot(key: str, connection: BaseDatabaseWrapper) -> None:
+    """Raise if the transaction may read rows as they were before the lock was granted.
+
+    In READ COMMITTED each statement sees what was committed before it. In SQLite a transaction with
+    an old snapshot cannot write (SQLITE_BUSY_SNAPSHOT).
+    """
+    if connection.vendor == "sqlite":
+        return
+    level = f"unknown to distlock for {connection.vendor}"
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW transaction_isolation")
+            (level,) = cursor.fetchone()
+    if level not in ("read committed", "read uncommitted"):
+        raise LockInTransaction(
+            f"The lock {key!r} cannot be taken inside the open transaction on database "
+            f"{connection.alias!r}, whose isolation level is {level}: it may go on to read the "
+            "rows as they were before the lock. Take the lock first and begin inside it, or use "
+            "READ COMMITTED."
+        )
+
+
+#: The methods of a connection that end a transaction, or a part of it.
+_ENDS: Final = ("commit", "rollback", "savepoint_commit", "savepoint_rollback", "close")
+#: Where a connection has its `_Ending`.
+_HERE: Final = "distlock_ending"
+
+
+class _Kept(NamedTuple):
+    """A lock that is kept.
+
+    :ivar check: raises if it is lost
+    :ivar release: releases it, any number of times, given whether the transaction ended cleanly
+    :ivar savepoints: those that were open; to roll back to one of them ends the wait, too
+    """
+
+    check: Callable[[], None]
+    release: Callable[[bool], None]
+    savepoints: list[str]
+
+
+class _Ending:
+    """Keeps locks until the transaction on a connection ends.
+
+    Django tells nobody of a ROLLBACK, so this stands before the methods by which one ends (called
+    by ``Atomic.__exit__`` in ``django/db/transaction.py``), for as long as there is a lock to keep.
+    """
+
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
+        self._connection = connection
+        self._kept: list[_Kept] = []
+        for name in _ENDS:
+            end = partial(getattr(self, f"_{name}"), getattr(connection, name))
+            setattr(connection, name, end)
+
+    def keep(self, check: Callable[[], None], release: Callable[[bool], None]) -> None:
+        """Keep a lock."""
+        self._kept.append(_Kept(check, release, list(self._connection.savepoint_ids)))
+
+    def _commit(self, commit: Callable[[], None]) -> None:
+        """Commit, unless a lock is lost; then roll back, and raise `LockLost`."""
+        try:
+            for one in self._kept:
+                one.check()
+        except BaseException:
+            self._connection.rollback()
+            raise
+        self._end(self._kept, commit)
+
+    def _rollback(self, rollback: Callable[[], None]) -> None:
+        self._end(self._kept, rollback)
+
+    _close = _rollback
+
+    def _savepoint_rollback(self, rollback: Callable[[str], None], savepoint: str) -> None:
+        within = [one for one in self._kept if savepoint in one.savepoints]
+        self._end(within, rollback, savepoint)
+
+    def _savepoint_commit(self, commit: Callable[[str], None], savepoint: str) -> None:
+        """Release a savepoint; the outermost within a `TestCase` stands for the transaction."""
+        blocks: list[Any] = self._connection.atomic_blocks
+        stands = bool(blocks) and all(block._from_testcase for block in blocks)  # noqa: SLF001
+        self._end(self._kept if stands else [], commit, savepoint)
+
+    def _end(self, kept: Iterable[_Kept], end: Callable[..., None], *args: str) -> None:
+        """End the transaction or a part of it, and release what was kept until then."""
+        clean = False
+        try:
+            end(*args)
+            clean = True
+        finally:
+            ended = list(kept)
+            self._kept = [one for one in self._kept if one not in ended]
+            if not self._kept:  # first: a release may close the connection
+                for name in (*_ENDS, _HERE):
+                    self._connection.__dict__.pop(name, None)
+            errors: list[BaseException] = []
+            for one in ended:
+                try:
+                    one.release(clean)
+                except BaseException as error:  # noqa: BLE001 - raised below
+                    errors.append(error)
+            if errors:
+                raise errors[0]
+
+
+def keep_until_end(alias: str, check: Callable[[], None], release: Callable[[bool], None]) -> bool:
+    """Keep a lock until the open transaction on a database ends; return whether there is one.
+
+    :param check: raises if the lock is lost, which stops the COMMIT
+    :param release: releases the lock, any number of times, given whether it ended cleanly
+    """
+    connection = connections[alias]
+    if not _is_open(connection):
+        return False
+    ending: _Ending | None = connection.__dict__.get(_HERE)
+    if ending is None:
+        ending = connection.__dict__[_HERE] = _Ending(connection)
+    ending.keep(check, release)
+    return True
 
 
 # --- abandoned statements ------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from distlock.conf import UNSET, configuration, positive_seconds, seconds, wait_limit
 from distlock.contenders.batch import check_handoff
@@ -36,6 +36,8 @@ class Options:
 
     :ivar template: that of `zk_locked` for the key: for metrics, for example, which show no keys
     :ivar database: the alias for a transaction inside the lock, None for no transaction
+    :ivar transaction: the alias of the database whose open transaction keeps the lock until its end
+    :ivar block_only: whether the lock is taken by a block, and not by `acquire`
     """
 
     timeout: Any = UNSET
@@ -47,8 +49,11 @@ class Options:
     max_hold: Any = None
     cancel_on_loss: bool = False
     busy: Busy | None = None
+    until: Literal["block", "commit"] = "block"
     template: str = ""
     database: str | None = field(init=False)
+    transaction: str | None = field(init=False)
+    block_only: bool = field(init=False)
 
     def __post_init__(self) -> None:
         check_listener(self.on_revoke)
@@ -57,7 +62,11 @@ class Options:
         check_handoff(self.handoff, fair=self.fair, revocable=self.on_revoke is not None)
         self.timeout = self.timeout if self.timeout is UNSET else seconds(self.timeout)
         self.max_hold = positive_seconds(self.max_hold, "max_hold")
+        if self.until not in ("block", "commit"):
+            raise ValueError(f'until= is "block" or "commit", not {self.until!r:.80}.')
         self.database = "default" if self.atomic is True else self.atomic or None
+        self.transaction = self.database or ("default" if self.until == "commit" else None)
+        self.block_only = self.cancel_on_loss or self.until == "commit"
 
 
 class Lock(ABC, Generic[_H]):
@@ -107,9 +116,14 @@ class Lock(ABC, Generic[_H]):
         return Attempted(self, timeout)
 
     def _without_block(self, blocking: bool, timeout: Any, **how: Any) -> Call[_H | None]:
+        if self.options.block_only:
+            self._refuse_without_block()
+        return self._call(current(), blocking, timeout, **how)
+
+    def _refuse_without_block(self) -> None:
         if self.options.cancel_on_loss:
             cancellation.refuse_without_block(self)
-        return self._call(current(), blocking, timeout, **how)
+        raise TypeError(f'until="commit" is the end of a block: use `with {self!r}: …`.')
 
     def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
         """Take the lock, or all of a multi-lock; return False if it is busy, and hold nothing.
@@ -123,8 +137,8 @@ class Lock(ABC, Generic[_H]):
             multi-lock was lost before the last was granted
         :raises DeadlockDetected: the wait would never end
         """
-        if self.options.cancel_on_loss:
-            cancellation.refuse_without_block(self)
+        if self.options.block_only:
+            self._refuse_without_block()
         who = current()
         # Not bool(…): a signal is handled when a call returns.
         return (self._again(who, timeout) or self._call(who, blocking, timeout).run()) is not None
@@ -190,9 +204,9 @@ class Lock(ABC, Generic[_H]):
             self._raise(busy)
 
     def _refuse_atomic(self) -> None:
-        if self.options.database is not None:
+        if self.options.transaction is not None:
             raise TypeError(
-                "atomic= opens a database transaction, which Django cannot do in async code. "
+                "atomic= and until= need a transaction of Django, which async code has not. "
                 "Use the lock in a synchronous function and call that with sync_to_async."
             )
 

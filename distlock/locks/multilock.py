@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from distlock.conf import UNSET, configuration
 from distlock.engine.calls import Call, Steps, Wake
@@ -148,7 +148,7 @@ def _locks_of(given: str | KeyLock | MultiLock, options: Options) -> list[KeyLoc
     if isinstance(given, MultiLock):
         return given.locks
     if isinstance(given, str) or given is None:  # None is no key, and raises
-        return [zk_lock(given, using=options.using, max_hold=options.max_hold)]
+        return [zk_lock(given, using=options.using, max_hold=options.max_hold, until=options.until)]
     if not isinstance(given, KeyLock):
         raise TypeError(
             f"A multi-lock is made of keys and locks, not of {given!r:.80}. Unpack a list with *, "
@@ -167,6 +167,7 @@ def zk_multilock(
     timeout: Any = UNSET,
     using: str = "default",
     max_hold: Any = None,
+    until: Literal["block", "commit"] = "block",
     cancel_on_loss: bool = False,
     busy: Busy | None = None,
 ) -> MultiLock:
@@ -188,6 +189,8 @@ def zk_multilock(
     :param using: the alias in ``DISTLOCK`` of the keys
     :param max_hold: seconds (number or timedelta) after which the hold of each key is given up, as
         in `zk_lock`; it counts from the grant of each
+    :param until: "commit" keeps the locks of the keys until an open transaction has ended, as in
+        `zk_lock`
     :param cancel_on_loss: True cancels the body of ``async with`` when any of them is lost, as in
         `zk_lock`; the same option of one of `locks` has this effect, too
     :param busy: raised in place of `LockBusy`, as in `zk_lock`
@@ -200,6 +203,7 @@ def zk_multilock(
         timeout=timeout,
         using=using,
         max_hold=max_hold,
+        until=until,
         cancel_on_loss=cancel_on_loss,
         busy=busy,
     )

@@ -7,9 +7,10 @@ is.
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from os import getpid
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from distlock import process, signals
 from distlock.conf import UNSET, configuration, seconds, wait_limit
@@ -25,7 +26,7 @@ from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import Owner, current
 from distlock.queue.policies import MUTEX, UNFAIR
 from distlock.session.registry import session_for
-from distlock.transactions import refuse_open_transaction
+from distlock.transactions import keep_until_end, refuse_open_transaction
 
 from .deadlocks import detector_for
 from .lock import BlockEnd, Busy, KeyLock, Options
@@ -65,14 +66,14 @@ class Mutex(KeyLock):
         """
         self._release(current(look=False))
 
-    def _release(self, owner: Owner) -> None:
+    def _release(self, owner: Owner, *, clean: bool = False) -> None:
         held = owner.held.get(self._id) or self._held_by(owner)  # which raises
         if held.count > 1:
             held.count -= 1
             return
         if process.noticed_pid != getpid():
             self._held_by(current())  # raises: a forked child has nothing of its parent's
-        owner.let_go(self._id, held)
+        owner.let_go(self._id, held, clean=clean)
         if held.grant.lost:
             raise lost(held.hold, TOO_LATE)
 
@@ -90,7 +91,7 @@ class Mutex(KeyLock):
                 if self.options.database is not None:
                     self._held_by(owner).end_transaction(error)
             finally:
-                self._release_quietly(owner, error)
+                self._leave(owner, error)
         except BaseException:
             owner = current()
             owner.back_to(owner.depth(self._id) - 1 if depth is None else depth, self._id)
@@ -124,7 +125,13 @@ class Mutex(KeyLock):
         """
         owner = current()
         depth = owner.depth(self._id) - 1
-        return BlockEnd(self.release, partial(owner.back_to, depth, self._id))
+
+        def leave() -> None:
+            nonlocal depth
+            depth += self._leave(owner, None)
+
+        release = self.release if self.options.transaction is None else leave
+        return BlockEnd(release, lambda: owner.back_to(depth, self._id))
 
     # --- how it works ----------------------------------------------------------------------------
 
@@ -198,7 +205,7 @@ class Mutex(KeyLock):
         if beside is not None:
             self._join_beside(beside)
         elif conf.in_transaction == "raise":
-            refuse_open_transaction(self.key)
+            refuse_open_transaction(self.key, options.transaction)
         session = session_for(self.using)
         contender_for = partial(
             self._contender_for(owner),
@@ -268,10 +275,31 @@ class Mutex(KeyLock):
         if self.options.database is not None:
             self._held_by(current()).begin_transaction(self.options.database)
 
-    def _release_quietly(self, owner: Owner, error: BaseException | None) -> None:
+    def _leave(self, owner: Owner, error: BaseException | None) -> bool:
+        """Release at the end of a block; return whether its transaction keeps the lock instead."""
+        database = self.options.transaction
+        held = None if database is None else owner.held.get(self._id)
+        if held is None:
+            self._release_quietly(owner, error)
+            return False
+
+        def release(clean: bool) -> None:
+            if owner.held.get(self._id) is held and owner.process is process.this:
+                self._release_quietly(owner, sys.exc_info()[1], clean=clean)
+
+        if not keep_until_end(str(database), held.hold.check, release):
+            self._release_quietly(owner, error)
+            return False
+        if error is None:
+            held.hold.check()
+        return True
+
+    def _release_quietly(
+        self, owner: Owner, error: BaseException | None, *, clean: bool = False
+    ) -> None:
         """Release at the end of a block, whose own exception takes precedence."""
         try:
-            self._release(owner)
+            self._release(owner, clean=clean)
         except (LockLost, NotOwner) as refusal:
             if error is None:
                 raise
@@ -287,6 +315,7 @@ def zk_lock(
     fair: bool = True,
     handoff: int = 0,
     atomic: bool | str = False,
+    until: Literal["block", "commit"] = "block",
     on_revoke: Callable[[Mutex], object] | None = None,
     max_hold: Any = None,
     cancel_on_loss: bool = False,
@@ -310,7 +339,11 @@ def zk_lock(
     :param handoff: the number of waiters of this process that may have the lock in turns before
         the next process, 0 for strictly first come, first served; these holds share a fencing token
     :param atomic: True opens a database transaction inside the lock, a text opens it on that
-        database; the transaction commits before the lock is released
+        database; the transaction commits before the lock is released. Inside an open transaction on
+        that database it makes a savepoint, and keeps the lock until the outer one ends
+    :param until: "commit" also takes the lock inside an open transaction on the database "default",
+        and keeps it until that, or a savepoint around the block, has ended: by COMMIT, which a lost
+        lock stops, or by ROLLBACK. Without one, the block ends it
     :param on_revoke: called with the lock, in a thread of its own, when somebody asks this holder
         or waiter to leave (`revoke`); you decide what to do
     :param max_hold: seconds (number or timedelta) after which a hold is given up: it counts as
@@ -321,6 +354,8 @@ def zk_lock(
     :param busy: raised in place of `LockBusy` where a block does not get the lock: an exception
         class, made with the message, or a callable that returns an exception for the `LockBusy`
     :param values: the values of the template's placeholders: ``sku=42``
+    :raises LockInTransaction: in the block, a transaction is open that does not keep the lock, or
+        whose isolation level shows it rows from before the lock
     :raises LockKeyError: `key` is empty or no valid text, or a placeholder has no value
     :raises TypeError: `values` has a name that the template lacks
     :raises ValueError: `handoff` is negative, or together with ``fair=False`` or `on_revoke`;
@@ -333,6 +368,7 @@ def zk_lock(
         fair=fair,
         handoff=handoff,
         atomic=atomic,
+        until=until,
         on_revoke=on_revoke,
         max_hold=max_hold,
         cancel_on_loss=cancel_on_loss,

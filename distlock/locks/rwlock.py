@@ -8,7 +8,7 @@ one key are mutexes with nodes of their own kind.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from distlock.conf import UNSET
 from distlock.contenders.contender import QueuedContender
@@ -119,6 +119,8 @@ def zk_rwlock(
     *,
     timeout: Any = UNSET,
     using: str = "default",
+    atomic: bool | str = False,
+    until: Literal["block", "commit"] = "block",
     on_revoke: Callable[[Mutex], object] | None = None,
     max_hold: Any = None,
     cancel_on_loss: bool = False,
@@ -144,6 +146,8 @@ def zk_rwlock(
         same key excludes both
     :param timeout: seconds to wait, as in `zk_lock`
     :param using: the alias in ``DISTLOCK``
+    :param atomic: opens a database transaction inside either lock, as in `zk_lock`
+    :param until: "commit" keeps either until an open transaction has ended, as in `zk_lock`
     :param on_revoke: called with the lock, reader's or writer's, as in `zk_lock`
     :param max_hold: seconds (number or timedelta) after which a hold of either is given up, as in
         `zk_lock`; a writer that reads, too, has two holds
@@ -157,6 +161,8 @@ def zk_rwlock(
     options = Options(
         timeout=timeout,
         using=using,
+        atomic=atomic,
+        until=until,
         on_revoke=on_revoke,
         max_hold=max_hold,
         cancel_on_loss=cancel_on_loss,

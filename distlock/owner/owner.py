@@ -139,9 +139,12 @@ class Owner:
         else:
             self.let_go(identity, held)
 
-    def let_go(self, identity: Identity, held: Held) -> None:
-        """Release a lock, however often it was acquired."""
-        if sys.exc_info()[0] is not None:
+    def let_go(self, identity: Identity, held: Held, *, clean: bool = False) -> None:
+        """Release a lock, however often it was acquired.
+
+        :param clean: whether its transaction has just ended, so that no statement is under way
+        """
+        if not clean and sys.exc_info()[0] is not None:
             end_statements(held.transactions)
         # In this order, an interrupted call can be repeated.
         held.grant.leave()

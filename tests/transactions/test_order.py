@@ -39,16 +39,9 @@ def test_a_first_acquire_inside_a_transaction_raises_and_leaves_no_node() -> Non
 def test_the_message_shows_the_right_order() -> None:
     with transaction.atomic(), pytest.raises(LockInTransaction) as raised:
         zk_lock("stock:42").acquire()
-    assert "with zk_lock('stock:42', atomic=True):" in str(raised.value)
+    assert "with zk_lock('stock:42', until='commit'):" in str(raised.value)
     assert "database 'default'" in str(raised.value)
     assert "\N{REPLACEMENT CHARACTER}" not in str(raised.value)
-
-
-@with_database
-def test_atomic_does_not_help_inside_another_transaction() -> None:
-    with transaction.atomic(), pytest.raises(LockInTransaction):
-        zk_lock("stock:42", atomic=True).__enter__()
-    assert in_line("stock:42") == 0
 
 
 @with_database

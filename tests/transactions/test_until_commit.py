@@ -1,0 +1,218 @@
+"""A lock that is taken inside a transaction and kept until its end (``until="commit"``).
+
+Django runs what was passed to `on_commit` after a COMMIT, and tells nobody of a ROLLBACK: the tests
+break if it ends a transaction by other methods than those that distlock stands before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import DatabaseError, connection, connections, transaction
+from django.test import TestCase
+from pytest_django import Settings
+
+from distlock import LockInTransaction, LockLost, zk_lock, zk_locked, zk_multilock, zk_rwlock
+from distlock.owner.hold import grant_of
+from tests.kit.helpers import eventually
+from tests.testproject.database import ProjectDatabase
+from tests.testproject.elsewhere import in_line
+from tests.transactions.conftest import ALIAS
+from tests.transactions.test_commit import in_thread, increment
+
+KEY = "stock:42"
+
+pytestmark = pytest.mark.usefixtures("distlock_settings")
+with_database = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays(distlock_settings: Settings) -> Iterator[None]:
+    del distlock_settings  # the servers are there until after this
+    yield
+    eventually(lambda: in_line(KEY) == 0)
+    assert "commit" not in connection.__dict__
+
+
+def until(**how: Any) -> Any:
+    return zk_lock(KEY, until="commit", **how)
+
+
+LOCKS: dict[str, Callable[[], Any]] = {
+    "mutex": until,
+    "template": lambda: zk_lock("stock:<sku>", sku=42, until="commit"),
+    "read": lambda: zk_rwlock(KEY, until="commit").read,
+    "write": lambda: zk_rwlock(KEY, until="commit").write,
+    "several": lambda: zk_multilock(KEY, "stock:43", until="commit"),
+    "atomic": lambda: zk_lock(KEY, atomic=True),
+}
+
+
+@with_database
+@pytest.mark.parametrize("kind", LOCKS)
+def test_it_is_kept_until_after_the_commit(kind: str) -> None:
+    with transaction.atomic():
+        with LOCKS[kind]():
+            Group.objects.create(name="packers")
+        assert in_line(KEY) == 1
+    eventually(lambda: in_line(KEY) == 0)
+    assert Group.objects.exists()
+
+
+@with_database
+@pytest.mark.parametrize("kind", LOCKS)
+def test_it_is_kept_until_after_the_rollback(kind: str) -> None:
+    with transaction.atomic():
+        with LOCKS[kind]():
+            Group.objects.create(name="packers")
+        assert in_line(KEY) == 1
+        transaction.set_rollback(True)
+    assert not Group.objects.exists()
+    assert connection.connection is not None  # the rollback was clean
+
+
+@with_database
+def test_the_body_that_raises_ends_with_the_transaction_that_it_rolls_back() -> None:
+    with pytest.raises(ZeroDivisionError), transaction.atomic(), until():
+        raise ZeroDivisionError
+
+
+@with_database
+def test_a_rollback_to_a_savepoint_around_the_block_ends_it_and_no_other() -> None:
+    with transaction.atomic():
+        with zk_lock("stock:43", until="commit"):
+            pass
+        with transaction.atomic():
+            with until(), transaction.atomic():  # a savepoint of the body does not count
+                pass
+            transaction.set_rollback(True)
+        eventually(lambda: in_line(KEY) == 0)
+        assert in_line("stock:43") == 1
+    eventually(lambda: in_line("stock:43") == 0)
+
+
+@with_database
+def test_without_a_transaction_the_block_ends_it() -> None:
+    with until():
+        assert in_line(KEY) == 1
+
+
+@with_database
+def test_blocks_in_each_other_end_together() -> None:
+    with transaction.atomic():
+        with until(), until(), zk_lock(KEY):
+            pass
+        assert zk_lock(KEY).held
+    assert not zk_lock(KEY).held
+
+
+@with_database
+def test_a_plain_block_around_the_transaction_outlasts_it() -> None:
+    with zk_lock(KEY):
+        with transaction.atomic(), until():
+            pass
+        assert in_line(KEY) == 1
+
+
+@with_database
+def test_a_lock_that_is_lost_before_the_commit_stops_it() -> None:
+    with pytest.raises(LockLost), transaction.atomic():  # noqa: PT012 - the loss comes in between
+        with until() as hold:
+            Group.objects.create(name="packers")
+        grant_of(hold).lose()
+    assert not Group.objects.exists()
+
+
+@with_database
+def test_a_commit_that_fails_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise DatabaseError
+
+    with pytest.raises(DatabaseError), transaction.atomic():  # noqa: PT012
+        with until():
+            pass
+        monkeypatch.setattr(connection, "_commit", fail)
+
+
+@with_database
+def test_a_connection_that_is_closed_ends_it() -> None:
+    transaction.set_autocommit(False)
+    try:
+        Group.objects.create(name="packers")
+        with until():
+            pass
+        assert in_line(KEY) == 1
+        connection.close()
+        eventually(lambda: in_line(KEY) == 0)
+    finally:
+        transaction.set_autocommit(True)
+
+
+@with_database
+def test_a_decorated_function() -> None:
+    @zk_locked("stock:<sku>", until="commit")
+    def deduct(sku: int) -> int:
+        return in_line(f"stock:{sku}")
+
+    with transaction.atomic():
+        assert deduct(42) == 1
+        assert in_line(KEY) == 1
+
+
+def test_it_needs_a_block_and_a_thread() -> None:
+    with pytest.raises(TypeError, match="with zk_lock"):
+        until().acquire()
+    with pytest.raises(ValueError, match="block"):
+        zk_lock(KEY, until="rollback")  # type: ignore[arg-type]
+
+    async def main() -> None:
+        async with until():
+            raise AssertionError("never here")
+
+    with pytest.raises(TypeError, match="async"):
+        asyncio.run(main())
+
+
+class InATestCase(TestCase):
+    """Django's own class, whose every test runs inside a transaction."""
+
+    def test_the_end_of_the_outermost_block_of_the_test_stands_for_the_commit(self) -> None:
+        with transaction.atomic():
+            with transaction.atomic(), until():
+                pass
+            assert in_line(KEY) == 1
+        eventually(lambda: in_line(KEY) == 0)
+
+
+# --- in PostgreSQL -------------------------------------------------------------------------------
+
+
+def in_open_transaction(name: str) -> int:
+    with transaction.atomic(using=ALIAS), zk_lock(f"counter:{name}", atomic=ALIAS):
+        return increment(name)
+
+
+@pytest.mark.usefixtures("alias")
+def test_nobody_else_reads_before_the_outer_commit_is_done(database: ProjectDatabase) -> None:
+    name = database.make_counter()
+    with ThreadPoolExecutor(2) as pool:
+        with database.gate_shut():
+            first = pool.submit(in_thread, in_open_transaction, name)
+            database.await_commit_begun()
+            second = pool.submit(in_thread, in_open_transaction, name)
+            eventually(lambda: in_line(f"counter:{name}") == 2)
+        assert (first.result(), second.result()) == (0, 1)
+
+
+@pytest.mark.usefixtures("alias")
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_a_transaction_that_may_read_old_rows_is_refused(level: str) -> None:
+    with transaction.atomic(using=ALIAS):
+        connections[ALIAS].cursor().execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
+        with pytest.raises(LockInTransaction, match=level.lower()):
+            zk_lock(KEY, atomic=ALIAS).__enter__()
