@@ -71,14 +71,6 @@ def test_the_other_functions_of_a_page_do_their_work(page: str, names: Names) ->
 
 
 @pytest.mark.parametrize("page", [VIEWS])
-def test_the_wrong_order_is_refused_as_the_page_says(
-    page: str, names: Names, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_page(page, names)
-    assert "transaction" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("page", [VIEWS])
 def test_whom_the_busy_lock_turns_away_is_sent_to_the_queue(page: str, names: Names) -> None:
     run_page(page, names)
     with hold("stock:lamp"):
