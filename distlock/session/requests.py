@@ -306,7 +306,7 @@ class SessionRequests:
         def caught_up(value: Any, error: BaseException | None) -> None:
             synced.append(error or refusal(value))
 
-        self.send(self._client.syncing(path), caught_up)
+        self.send(self._client.proof(path, by_write=True), caught_up)
         self.send(self._client.listing(path), listed)
 
     def read(self, path: str, done: Done) -> None:

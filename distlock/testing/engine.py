@@ -79,7 +79,7 @@ class Side(Asking):
         """Let somebody else end the session, and begin another one."""
         before, password = self.client.credentials
         assert end_session(self.conf, before, password, PATIENCE)
-        self.ask(lambda make: make.syncing("/"))  # notices it
+        self.ask(lambda make: make.proof("/", by_write=True))  # notices it
         self.await_connection(before)
 
 
@@ -119,7 +119,7 @@ class EngineTestCase(unittest.TestCase):
     def names(self) -> list[str]:
         """Return the names below the node, as the second session sees them."""
         synced, names = self.two.ask_all(
-            [self.two.client.syncing(self.root), self.two.client.listing(self.root)]
+            [self.two.client.proof(self.root, by_write=True), self.two.client.listing(self.root)]
         )
         assert refusal(synced) is None
         return sorted(names)
@@ -297,7 +297,7 @@ class EngineTestCase(unittest.TestCase):
 
         def lose_with_a_request() -> None:  # which is not sent yet
             side.client.drop()
-            side.client.submit((side.client.syncing("/"), Reply(done, None, lambda _: None, 0)))
+            side.client.submit((side.client.proof("/", by_write=True), Reply(done, None, lambda _: None, 0)))
 
         side.client.soon(lose_with_a_request)
         until(lambda: side.told[-1:] == ["up"])
