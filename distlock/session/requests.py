@@ -19,7 +19,7 @@ from distlock.engine.errors import (
     NoNode,
     NotConnected,
     SessionOver,
-    failure,
+    failed_step,
     refusal,
 )
 from distlock.engine.guard import guarded
@@ -287,7 +287,7 @@ class SessionRequests:
         """Carry out several writes as one, all or none. The value is the list of their outcomes."""
 
         def answered(outcomes: Any, error: BaseException | None) -> None:
-            error = error or failure(outcomes)
+            error = error or failed_step(outcomes)
             done(None if error else outcomes, error)
 
         self.send(self._client.multi(steps(self._client)), answered)

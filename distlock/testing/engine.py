@@ -25,7 +25,7 @@ from distlock.engine.errors import (
     NodeExists,
     NoNode,
     NotEmpty,
-    failure,
+    failed_step,
     refusal,
 )
 from distlock.engine.protocol import CONTAINER, EPHEMERAL, SEQUENTIAL
@@ -225,13 +225,13 @@ class EngineTestCase(unittest.TestCase):
     def test_a_transaction_is_carried_out_wholly_or_not_at_all(self) -> None:
         one, two = f"{self.root}/a", f"{self.root}/b"
         outcomes = self.ask(lambda make: make.multi([make.node(one), make.presence(two)]))
-        assert isinstance(failure(outcomes), NoNode)
+        assert isinstance(failed_step(outcomes), NoNode)
         assert self.names() == []
         outcomes = self.ask(lambda make: make.multi([make.node(one), make.writing(one, b"x", 0)]))
-        assert failure(outcomes) is None
+        assert failed_step(outcomes) is None
         assert (outcomes[0], outcomes[1].version) == (one, 1)
         outcomes = self.ask(lambda make: make.multi([make.node(two), make.deletion(one, 0)]))
-        assert isinstance(failure(outcomes), BadVersion)
+        assert isinstance(failed_step(outcomes), BadVersion)
         assert self.names() == ["a"]
 
     # --- watches ---------------------------------------------------------------------------------
@@ -297,7 +297,9 @@ class EngineTestCase(unittest.TestCase):
 
         def lose_with_a_request() -> None:  # which is not sent yet
             side.client.drop()
-            side.client.submit((side.client.proof("/", by_write=True), Reply(done, None, lambda _: None, 0)))
+            side.client.submit(
+                (side.client.proof("/", by_write=True), Reply(done, None, lambda _: None, 0))
+            )
 
         side.client.soon(lose_with_a_request)
         until(lambda: side.told[-1:] == ["up"])

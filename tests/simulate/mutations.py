@@ -270,7 +270,10 @@ MUTATIONS: Final = (
     Mutation(
         "deadline: two thirds of T after each answer, and a late renewal is proved by a sync",
         "two holders",
-        ((SessionDeadline, "connected", _forget_contacts), (Session, "prove", _by_sync(Session.prove))),
+        (
+            (SessionDeadline, "connected", _forget_contacts),
+            (Session, "prove", _by_sync(Session.prove)),
+        ),
         MANY,
     ),
     Mutation(
