@@ -18,7 +18,7 @@ from distlock import signals
 from distlock.conf import UNSET, configuration, seconds, wait_limit
 from distlock.engine.calls import Call, Steps, Wake
 from distlock.engine.errors import BadVersion, NoNode
-from distlock.exceptions import DistlockError, LockBusy, LockInTransaction, LockLost, NotOwner
+from distlock.exceptions import DistlockError, LockInTransaction, LockLost, NotOwner
 from distlock.keys import templates
 from distlock.logs.loggers import logger
 from distlock.owner.owner import current
@@ -180,7 +180,8 @@ class PersistentLease:
                 operation.leave()
                 announce(signals.lock_contended, PersistentLease, self, waited=waited)
                 if in_block:
-                    raise self._busy(operation)
+                    by = f". It is held by {operation.holder}"
+                    raise operation.busy(f"The lease {self.key!r}", by, operation.holder)
                 return None
             nonlocal block
             hold = note(identity, operation, sender=PersistentLease)
@@ -321,17 +322,6 @@ class PersistentLease:
             return None
 
         return self._return(hold, judge)
-
-    def _busy(self, operation: Operation) -> LockBusy:
-        return LockBusy(
-            f"The lease {self.key!r} is busy after {operation.waited:.1f} s. It is held by "
-            f"{operation.holder}. Try again later, or wait longer with timeout=.",
-            key=self.key,
-            holder=operation.holder,
-            waited=operation.waited,
-            retry_after=configuration(self.using).retry_after,
-            using=self.using,
-        )
 
 
 def zk_lease(

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from distlock import signals
 from distlock.conf import UNSET, configuration
 from distlock.contenders.semaphore import SemaphoreContender
 from distlock.contenders.waiting import Attempt
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
     from distlock.keys.znodes import Participant
     from distlock.owner.owner import Owner
-    from distlock.queue.events import Node
     from distlock.session.programs import Program
 
     Awaited: TypeAlias = Attempt[SemaphoreContender]
@@ -129,7 +127,7 @@ class Permits(KeyLock):
             hold = self._conclude(permits, taken, attempt)
             if entered is not None:
                 if hold is None:
-                    raise self._busy(repr(self), attempt, ": all permits are taken")
+                    raise attempt.busy(repr(self), ": all permits are taken")
                 entered(hold)
             return hold
 
@@ -157,24 +155,19 @@ class Permits(KeyLock):
             wanted=wanted,
             key=self.key,
             data=owner.describe(conf),
-            try_only=limit == 0,
         )
-        return Attempt(contender_for, limit)
+        return Attempt(session, self.key, limit, contender_for)
 
     def _conclude(self, permits: HeldPermits, taken: list[Held], attempt: Awaited) -> Hold | None:
-        if attempt.announced(type(self), self) is None:
+        if attempt.outcome(type(self), self) is None:
             return None
-        for permit in attempt.contender.permits:
-            node = cast("Node", permit.node)
-            path = f"{permit.path}/{node.name}"
-            hold = Hold(self.key, path, node.token, permit, using=self.using)
-            hold.waited = attempt.waited
-            held = Held(type(self), hold, permit)
+
+        def take(held: Held) -> None:
             taken.append(held)
             keep(permits, held)
-            if self.options.max_hold is not None:
-                permit.give_up_after(self.options.max_hold)
-            signals.announce(signals.lock_acquired, type(self), hold, hold=hold, waited=hold.waited)
+
+        for permit in attempt.contender.permits:
+            self._new_hold(type(self), permit, attempt.waited, take)
         return taken[0].hold
 
     def _give_back(self, permits: HeldPermits, count: int, returned: list[Held]) -> None:

@@ -10,6 +10,7 @@ connection thread. A caller that blocks or awaits runs a program, which makes th
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -93,6 +94,8 @@ class SessionRequests:
         self.id = 0
         #: Whether there is a connection, as far as is known.
         self.connected = False
+        #: When the connection was lost (`time.monotonic`), None while there is one.
+        self.disconnected_at: float | None = time.monotonic()
         #: The session timeout that the server granted, in seconds; until then, the setting.
         self.timeout = conf.session_timeout
         self.deadline = client.deadline

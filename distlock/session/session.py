@@ -74,8 +74,6 @@ class Session(SessionRequests):
         super().__init__(conf, client)
         #: Where the locks are, with the chroot of ``HOSTS`` before the namespace.
         self.root = settings_of(conf.hosts).chroot(conf.hosts) + conf.namespace
-        #: When the connection was lost (`time.monotonic`), None while there is one.
-        self.disconnected_at: float | None = time.monotonic()
         self.watches = SharedWatches(self, client)
         self.watch, self.unwatch = self.watches.watch, self.watches.unwatch
         self.deletes = GuaranteedDelete(self, client)

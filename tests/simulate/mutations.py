@@ -226,11 +226,11 @@ def _counted_when_sent(self: SessionDeadline, sent_at: float, session_timeout: f
 
 
 def _take_what_was_lost(self: Attempt[Any]) -> float | None:
-    again, self._deadline = self._deadline, 0.0 if self.contender.granted else self._deadline
+    again, self.deadline = self.deadline, 0.0 if self.contender.granted else self.deadline
     try:
         return _patience(self)
     finally:
-        self._deadline = again
+        self.deadline = again
 
 
 _patience = Attempt.patience
