@@ -38,7 +38,7 @@ class Ticket:
         self._parent = f"{session.root}/@tickets/{znode_name(key)}"
         self._task = znode_name(task_id)
         self._key = key
-        self._run = partial(session.run, timeout=session.conf.connect_timeout, key=key)
+        self._run = partial(session.run, key=key)
         #: Whether a ticket may have been drawn that is not in `_line` yet.
         self._draws = False
         #: The tickets of all tasks at the last look, first come first.
@@ -117,16 +117,15 @@ def sweep_tickets(using: str = "default") -> int:
     """
     session = session_for(using)
     parent = f"{session.root}/@tickets"
-    how: Any = {"timeout": session.conf.connect_timeout, "key": "@tickets"}
     try:
-        now = session.call(session.write, parent, b"", -1, **how).mtime
-        keys = session.call(session.children, parent, **how)
+        now = session.call(session.write, parent, b"", -1, key="@tickets").mtime
+        keys = session.call(session.children, parent, key="@tickets")
     except NoNode:
         return 0
     return sum(
-        session.run(_has_ended(session, path, now), **how)
+        session.run(_has_ended(session, path, now), key="@tickets")
         for key in keys
-        for path in session.run(_line_at(session, f"{parent}/{key}"), **how)
+        for path in session.run(_line_at(session, f"{parent}/{key}"), key="@tickets")
     )
 
 

@@ -7,11 +7,9 @@ import time
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from distlock.engine.errors import NotYet
-from distlock.exceptions import DistlockError
 from distlock.session import patience
 from distlock.session.patience import Patience
 from distlock.session.programs import Driver, each
-from distlock.signals import announce, lock_contended, lock_failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,10 +148,7 @@ class Attempt(Patience, Generic[_W]):
         if error is None and not busy:  # nobody is known to be ahead: the server does not answer
             error = session.unavailable(self.key)
         if sender is not None and about is not None:
-            if error is None:
-                announce(lock_contended, sender, about, waited=self.waited)
-            elif isinstance(error, DistlockError):
-                announce(lock_failed, sender, about, waited=self.waited, error=error)
+            self.tell(sender, about, error)
         if error is not None:
             raise error
         return None

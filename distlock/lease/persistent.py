@@ -172,13 +172,12 @@ class PersistentLease:
             try:
                 granted = yield from operation.steps(operation.acquire(self.ttl), wake)
             except DistlockError as error:
-                failed = {"waited": operation.waited, "error": error}
-                announce(signals.lock_failed, PersistentLease, self, **failed)
+                operation.tell(PersistentLease, self, error)
                 raise
             waited = operation.waited
             if not granted:
                 operation.leave()
-                announce(signals.lock_contended, PersistentLease, self, waited=waited)
+                operation.tell(PersistentLease, self, None)
                 if in_block:
                     by = f". It is held by {operation.holder}"
                     raise operation.busy(f"The lease {self.key!r}", by, operation.holder)
@@ -384,8 +383,7 @@ def sweep(using: str = "default") -> Swept:
 
     def answers(*requests: Request) -> list[Any]:
         """Ask at once; None stands for a node that is gone, or changed since the read."""
-        program = each(requests, NoNode, BadVersion)
-        return session.run(program, timeout=session.conf.connect_timeout, key="@leases")
+        return session.run(each(requests, NoNode, BadVersion), key="@leases")
 
     (names,) = answers(partial(session.children, parent))
     remaining = iter(names or ())

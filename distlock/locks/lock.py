@@ -200,7 +200,7 @@ class KeyLock(Lock[Hold]):
     def _participants(self, below: str = "", **how: Any) -> list[Participant]:
         session = session_for(self.using)
         program = participants(session, f"{self._path(session)}{below}", **how)
-        return session.run(program, timeout=session.conf.connect_timeout, key=self.key)
+        return session.run(program, key=self.key)
 
     def _new_hold(
         self, sender: type, grant: Any, waited: float, keep: Callable[[Held], object]

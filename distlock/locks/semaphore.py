@@ -66,9 +66,9 @@ class Permits(KeyLock):
         :raises LockUnavailable: the lock server did not answer in time
         """
         session = session_for(self.using)
-        path, timeout = f"{self._path(session)}/leases", session.conf.connect_timeout
+        path = f"{self._path(session)}/leases"
         try:
-            data, stat = session.call(session.read, path, timeout=timeout, key=self.key)
+            data, stat = session.call(session.read, path, key=self.key)
         except NoNode:
             return False
         self._limit.read(data)
@@ -283,7 +283,7 @@ class Semaphore(Permits):
                 else:
                     return
 
-        session.run(program(), timeout=session.conf.connect_timeout, key=self.key)
+        session.run(program(), key=self.key)
         self._limit.own = self._limit.told = limit
 
     def _taking(self, blocking: bool, timeout: Any, leases: int) -> Call[Hold | None]:

@@ -6,9 +6,12 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from distlock.exceptions import LockBusy
+from distlock.exceptions import DistlockError, LockBusy
+from distlock.signals import announce, lock_contended, lock_failed
 
 if TYPE_CHECKING:
+    from distlock.signals import Subject
+
     from .requests import SessionRequests
 
 #: The least time that a call waits for the server's first answer, in seconds.
@@ -60,6 +63,13 @@ class Patience:
             if now < self.deadline:  # to the deadline first: what is known then decides
                 ends_at = min(ends_at, self.deadline)
         return min(ends_at - now, LOOK_SECONDS)
+
+    def tell(self, sender: type, about: Subject, error: Exception | None) -> None:
+        """Send the signal of a busy lock, or of a failure."""
+        if error is None:
+            announce(lock_contended, sender, about, waited=self.waited)
+        elif isinstance(error, DistlockError):
+            announce(lock_failed, sender, about, waited=self.waited, error=error)
 
     def busy(self, what: str, by: str = "", holder: Any = None) -> LockBusy:
         """Return the error for a caller that has waited in vain.
