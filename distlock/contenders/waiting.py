@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from distlock.engine.errors import NotYet
 from distlock.session import patience
@@ -35,22 +35,12 @@ _W = TypeVar("_W", bound="Waiter")
 OVERDUE_SECONDS = 5.0
 
 
-class Detector(Protocol):
-    """Looks for a deadlock while somebody waits; see `locks.deadlocks`."""
-
-    def turn(self, contender: Any, wake: Wake) -> float:
-        """Do what is due, and return the seconds to the next turn."""
-
-    def end(self) -> None:
-        """Look no more."""
-
-
 class Attempt(Patience, Generic[_W]):
     """One caller's wait: how long it may last, and how it ended.
 
     :param contender_for: makes the contender, given ``settled``, which it calls when it is settled,
         and ``try_only``
-    :param detector: looks for a deadlock meanwhile
+    :param detector: looks for a deadlock meanwhile, as `locks.deadlocks` does
     """
 
     contender: _W
@@ -66,7 +56,7 @@ class Attempt(Patience, Generic[_W]):
         key: str,
         timeout: float | None,
         contender_for: Callable[..., _W],
-        detector: Detector | None = None,
+        detector: Any = None,
     ) -> None:
         super().__init__(session, key, timeout)
         self._contender_for = contender_for

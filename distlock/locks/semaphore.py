@@ -22,6 +22,7 @@ from distlock.keys import templates, znodes
 from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import current
 from distlock.queue.semaphore import Limit, setting, whole
+from distlock.session.programs import below
 from distlock.session.registry import session_for
 from distlock.transactions import end_statements, refuse_open_transaction
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
     from distlock.keys.znodes import Participant
     from distlock.owner.owner import Owner
-    from distlock.session.programs import Program
 
     Awaited: TypeAlias = Attempt[SemaphoreContender]
 
@@ -273,17 +273,8 @@ class Semaphore(Permits):
         data = setting(whole(limit, "limit"))
         session = session_for(self.using)
         path = f"{self._path(session)}/leases"
-
-        def program() -> Program[None]:
-            while True:
-                try:
-                    yield partial(session.write, path, data, -1)
-                except NoNode:
-                    yield partial(session.create_containers, path)
-                else:
-                    return
-
-        session.run(program(), key=self.key)
+        write = partial(session.write, path, data, -1)
+        session.run(below(session, path, write), key=self.key)
         self._limit.own = self._limit.told = limit
 
     def _taking(self, blocking: bool, timeout: Any, leases: int) -> Call[Hold | None]:

@@ -143,6 +143,18 @@ def asking(request: Request) -> Program[Any]:
     return (yield request)
 
 
+def below(session: SessionRequests, parent: str, request: Request) -> Program[Any]:
+    """Make a request that needs a parent, and the parent as often as it is missing.
+
+    The server removes one that has no children, perhaps between the two.
+    """
+    while True:
+        try:
+            return (yield request)
+        except NoNode:
+            yield partial(session.create_containers, parent)
+
+
 def each(requests: Iterable[Request], *gone: type[Exception]) -> Program[list[Any]]:
     """Make all requests, and return the values, None for an error of `gone`."""
     answers: list[Any] = yield list(requests)
