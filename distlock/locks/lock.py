@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -203,18 +204,19 @@ class KeyLock(Lock[Hold]):
         return session.run(program, key=self.key)
 
     def _new_hold(
-        self, sender: type, grant: Any, waited: float, keep: Callable[[Held], object]
+        self, sender: type, grant: Any, since: float, keep: Callable[[Held], object]
     ) -> Hold:
         """Return the hold of a contender that was granted, or of a permit, and announce it.
 
+        :param since: when the wait began (`time.monotonic`)
         :param keep: gives it to its owner
         """
         node = grant.node
         path = f"{grant.path}/{node.name}"
         hold = Hold(self.key, path, node.token, grant, using=self.using, template=self.template)
-        hold.waited = waited
+        hold.waited = time.monotonic() - since
         keep(Held(sender, hold, grant))
         if self.options.max_hold is not None:
             grant.give_up_after(self.options.max_hold)
-        announce(lock_acquired, sender, hold, hold=hold, waited=waited)
+        announce(lock_acquired, sender, hold, hold=hold, waited=hold.waited)
         return hold

@@ -247,7 +247,7 @@ class Mutex(KeyLock):
         if attempt.outcome(Mutex, self) is None:
             return None
         keep = partial(owner.held.__setitem__, self._id)
-        return self._new_hold(Mutex, attempt.contender, attempt.waited, keep)
+        return self._new_hold(Mutex, attempt.contender, attempt.started, keep)
 
     def _held_by(self, owner: Owner) -> Held:
         held = owner.held.get(self._id)

@@ -167,7 +167,7 @@ class Permits(KeyLock):
             keep(permits, held)
 
         for permit in attempt.contender.permits:
-            self._new_hold(type(self), permit, attempt.waited, take)
+            self._new_hold(type(self), permit, attempt.started, take)
         return taken[0].hold
 
     def _give_back(self, permits: HeldPermits, count: int, returned: list[Held]) -> None:
