@@ -14,8 +14,8 @@ from hypothesis import HealthCheck
 from hypothesis import settings as settings_of_hypothesis
 
 from distlock import Hold
-from distlock.contenders import waiting
 from distlock.queue import semaphore as limits
+from distlock.session import patience
 from distlock.testing.fixtures import zookeeper_embedded
 from distlock_chaos.fixtures import zookeeper as real_zookeeper
 from distlock_chaos.fixtures import zookeeper_ensemble
@@ -160,7 +160,7 @@ def _patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """
     # By the very `monkeypatch` that tests change it with: each undoes in the reverse order.
     if not {"as_shipped", *FAULTS} & set(request.fixturenames):
-        monkeypatch.setattr(waiting, "ANSWER_SECONDS", ANSWER_SECONDS)
+        monkeypatch.setattr(patience, "ANSWER_SECONDS", ANSWER_SECONDS)
         monkeypatch.setattr(Hold.verify, "__kwdefaults__", {"timeout": ANSWER_SECONDS})
 
 

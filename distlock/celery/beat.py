@@ -164,8 +164,7 @@ class _Runs:
         #: Seconds since 1970 by the sender's clock, by the task's name in the schedule.
         self.sent_at: dict[str, float] = {}
         session = self._session = session_for(leader.using)
-        timeout = session.conf.connect_timeout
-        self._ask = partial(session.call, timeout=timeout, key=leader.key)
+        self._ask = partial(session.call, key=leader.key)
         self._parent = f"{session.root}/@beat"
         self._path = f"{self._parent}/{znode_name(leader.name)}"
         #: None if there is no node.

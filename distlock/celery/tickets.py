@@ -22,7 +22,7 @@ from typing import Any, Final
 from distlock.engine.errors import UNKNOWN, BadVersion, NoNode
 from distlock.keys.templates import key_of, znode_name
 from distlock.keys.znodes import read_json
-from distlock.session.programs import Program, in_background
+from distlock.session.programs import Program, below, in_background
 from distlock.session.registry import session_for
 from distlock.session.session import Session
 
@@ -37,8 +37,7 @@ class Ticket:
         self._session = session
         self._parent = f"{session.root}/@tickets/{znode_name(key)}"
         self._task = znode_name(task_id)
-        self._key = key
-        self._run = partial(session.run, timeout=session.conf.connect_timeout, key=key)
+        self._run = partial(session.run, key=key)
         #: Whether a ticket may have been drawn that is not in `_line` yet.
         self._draws = False
         #: The tickets of all tasks at the last look, first come first.
@@ -90,12 +89,8 @@ class Ticket:
     def _draw(self, data: bytes) -> Program[Any]:
         create = partial(self._session.create_persistent, sequential=True)
         self._draws = True
-        for _ in range(3):  # the server may remove the parents meanwhile
-            try:
-                return (yield partial(create, f"{self._parent}/{self._task}-", data))[1]
-            except NoNode:
-                yield partial(self._session.create_containers, self._parent)
-        raise self._session.unavailable(self._key)
+        request = partial(create, f"{self._parent}/{self._task}-", data)
+        return (yield from below(self._session, self._parent, request))[1]
 
     def _give_all_back(self) -> Program[None]:
         for path in self._of_task((yield from _line_at(self._session, self._parent))):
@@ -117,16 +112,15 @@ def sweep_tickets(using: str = "default") -> int:
     """
     session = session_for(using)
     parent = f"{session.root}/@tickets"
-    how: Any = {"timeout": session.conf.connect_timeout, "key": "@tickets"}
     try:
-        now = session.call(session.write, parent, b"", -1, **how).mtime
-        keys = session.call(session.children, parent, **how)
+        now = session.call(session.write, parent, b"", -1, key="@tickets").mtime
+        keys = session.call(session.children, parent, key="@tickets")
     except NoNode:
         return 0
     return sum(
-        session.run(_has_ended(session, path, now), **how)
+        session.run(_has_ended(session, path, now), key="@tickets")
         for key in keys
-        for path in session.run(_line_at(session, f"{parent}/{key}"), **how)
+        for path in session.run(_line_at(session, f"{parent}/{key}"), key="@tickets")
     )
 
 

@@ -386,8 +386,11 @@ class QueuedContender(Grant):
         self.session.create_containers(self.path, self._answer(lambda _, error: e.LineMade(error)))
 
     def _list(self, effect: e.List) -> None:
-        search = self.session.deletes.search if effect.sync else self.session.children
-        search(self.path, self._answer(listed))
+        done = self._answer(listed)
+        if effect.sync:
+            self.session.deletes.search(self.path, done, lambda: not self.left)
+        else:
+            self.session.children(self.path, done)
 
     def _read_line(self, _: e.ReadLine) -> None:
         self.session.read(self.path, self._answer(_line_read))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from distlock.engine.errors import NotYet
-from distlock.exceptions import DistlockError
-from distlock.session.programs import LOOK_SECONDS, Driver, each
-from distlock.signals import announce, lock_contended, lock_failed
+from distlock.session import patience
+from distlock.session.patience import Patience
+from distlock.session.programs import Driver, each
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from distlock.engine.calls import Steps, Wake
     from distlock.queue.events import Node
     from distlock.session.programs import Request
+    from distlock.session.session import Session
     from distlock.signals import Subject
 
     #: A wait in a line; and any.
@@ -29,29 +30,17 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _W = TypeVar("_W", bound="Waiter")
 
-#: The least time that a call waits for the server's first answer, in seconds.
-ANSWER_SECONDS = 0.4
 #: The seconds after the end of its time for which an attempt stays, where its caller does not come
 #: back: the event loop is stopped, or blocked.
 OVERDUE_SECONDS = 5.0
 
 
-class Detector(Protocol):
-    """Looks for a deadlock while somebody waits; see `locks.deadlocks`."""
-
-    def turn(self, contender: Any, wake: Wake) -> float:
-        """Do what is due, and return the seconds to the next turn."""
-
-    def end(self) -> None:
-        """Look no more."""
-
-
-class Attempt(Generic[_W]):
+class Attempt(Patience, Generic[_W]):
     """One caller's wait: how long it may last, and how it ended.
 
-    :param contender_for: makes the contender, given ``settled``, which it calls when it is settled
-    :param timeout: seconds, 0 to try once, None for ever
-    :param detector: looks for a deadlock meanwhile
+    :param contender_for: makes the contender, given ``settled``, which it calls when it is settled,
+        and ``try_only``
+    :param detector: looks for a deadlock meanwhile, as `locks.deadlocks` does
     """
 
     contender: _W
@@ -63,39 +52,33 @@ class Attempt(Generic[_W]):
 
     def __init__(
         self,
-        contender_for: Callable[..., _W],
+        session: Session,
+        key: str,
         timeout: float | None,
-        detector: Detector | None = None,
+        contender_for: Callable[..., _W],
+        detector: Any = None,
     ) -> None:
+        super().__init__(session, key, timeout)
         self._contender_for = contender_for
-        self.started = time.monotonic()
         self._detector = detector
-        self._try_only = timeout == 0
-        self._deadline = math.inf if timeout is None else self.started + timeout
-        self._answer_by = max(self._deadline, self.started + ANSWER_SECONDS)
 
     def begin(self, wake: Wake) -> _W:
         """Return the contender to join. It calls `wake` when it is settled."""
         self._wake = wake
-        contender = self.contender = self._contender_for(settled=wake)
-        contender.overdue_at = self._answer_by + OVERDUE_SECONDS
+        contender = self.contender = self._contender_for(settled=wake, try_only=self.try_only)
+        contender.overdue_at = self.answer_by + OVERDUE_SECONDS
         self._in_queue = True
         return contender
-
-    @property
-    def waited(self) -> float:
-        """Seconds since the call."""
-        return time.monotonic() - self.started
 
     def patience(self) -> float | None:
         """Return the seconds to wait before asking again, or None when the wait is over."""
         contender = self.contender
         cause = contender.error.__cause__ if contender.error else None
         until = cause.until if isinstance(cause, NotYet) else math.inf
-        again = until < self._deadline and not self._try_only
+        again = until < self.deadline and not self.try_only
         if again and (rest := until - time.monotonic()) > 0:
             return rest
-        in_vain = contender.granted and contender.lost and time.monotonic() < self._deadline
+        in_vain = contender.granted and contender.lost and time.monotonic() < self.deadline
         if in_vain or again:
             # Nobody had the grant, as when an operator removes the queue in this instant; or the
             # server has refused for a while that is over.
@@ -103,19 +86,16 @@ class Attempt(Generic[_W]):
             self._again_at = time.monotonic()
             contender = self.begin(self._wake)
             contender.join()
-        if contender.granted or contender.error is not None or (contender.ahead and self._try_only):
+        if contender.granted or contender.error is not None or (contender.ahead and self.try_only):
             return None
-        now = time.monotonic()
-        # To the deadline first: the state of the queue then decides whether to go on.
-        ends_at = self._ends_at()
-        if now < self._deadline:
-            ends_at = min(ends_at, self._deadline)
-        remaining = ends_at - now
-        if remaining <= 0:
+        in_line = contender.was_in_line or self._again_at > 0
+        asked_at = max(contender.asked_at, self._again_at) if in_line else self.started
+        rest = self.rest(asked_at, in_line=in_line, behind=contender.ahead is not None)
+        if rest <= 0:
             return None
         if self._detector is not None:
-            remaining = min(remaining, self._detector.turn(contender, self._wake))
-        return min(remaining, LOOK_SECONDS)
+            rest = min(rest, self._detector.turn(contender, self._wake))
+        return rest
 
     def steps(self, then: Callable[[Attempt[_W]], _T], wake: Wake) -> Steps[_T]:
         """Join, wait for the grant or the end of the time, and return the result of `then`."""
@@ -126,11 +106,9 @@ class Attempt(Generic[_W]):
 
     def ask(self, request: Request) -> Steps[Any]:
         """Ask the server something more, and return the answer, None without one soon."""
-        contender = self.contender
-        left = self._deadline + ANSWER_SECONDS - time.monotonic()
-        program = each([request], Exception)
-        driver = Driver(contender.session, contender.key, left)
-        (answer,) = yield from driver.steps(program, self._wake)
+        rest = self.deadline + patience.ANSWER_SECONDS - time.monotonic()
+        driver = Driver(self.session, self.key, rest)
+        (answer,) = yield from driver.steps(each([request], Exception), self._wake)
         return answer
 
     def give_up(self) -> None:
@@ -140,51 +118,27 @@ class Attempt(Generic[_W]):
         if self._detector is not None:
             self._detector.end()
 
-    def _ends_at(self) -> float:
-        contender, session = self.contender, self.contender.session
-        down_since = session.disconnected_at
-        if contender.ahead is not None and down_since is None:
-            return self._deadline
-        if session.over:
-            return self.started
-        bearable = session.conf.connect_timeout
-        if not (contender.was_in_line or self._again_at):
-            return min(self._answer_by, self.started + bearable)
-        # A contender survives a cut, but not longer than the session does.
-        silent_since = down_since or max(contender.asked_at, self._again_at)
-        return min(self._answer_by, silent_since + session.timeout + bearable)
-
-    def outcome(self) -> Node | None:
+    def outcome(self, sender: type | None = None, about: Subject | None = None) -> Node | None:
         """End the wait, and return the granted node; or leave, and return None for a busy lock.
 
+        :param sender: sends the signal of a busy lock or a failure, if it is given
         :raises LockUnavailable: the server did not answer
         :raises IncompatiblePeer: another recipe is on the path
         :raises DeadlockDetected: the wait would never have ended
         """
         if self._detector is not None:
             self._detector.end()
-        contender = self.contender
+        contender, session = self.contender, self.session
         if contender.granted and not (contender.lost or contender.left):
             return contender.node
         contender.leave()
         self._in_queue = False
-        if contender.error is not None:
-            raise contender.error
-        if (
-            contender.granted
-            or not contender.ahead  # nobody is known to be, and the server does not answer
-            or contender.session.disconnected_at is not None
-        ):
-            raise contender.session.unavailable(contender.key)
+        error = contender.error
+        busy = contender.ahead and not contender.granted and session.disconnected_at is None
+        if error is None and not busy:  # nobody is known to be ahead: the server does not answer
+            error = session.unavailable(self.key)
+        if sender is not None and about is not None:
+            self.tell(sender, about, error)
+        if error is not None:
+            raise error
         return None
-
-    def announced(self, sender: type, about: Subject) -> Node | None:
-        """Return the `outcome`, and send the signal of a busy lock or a failure."""
-        try:
-            node = self.outcome()
-        except DistlockError as error:
-            announce(lock_failed, sender, about, waited=self.waited, error=error)
-            raise
-        if node is None:
-            announce(lock_contended, sender, about, waited=self.waited)
-        return node

@@ -32,7 +32,7 @@ class TimeUp(Exception):
     """The server has not answered in time, and the caller waits no longer."""
 
 
-def failure(outcomes: list[Any]) -> Exception | None:
+def failed_step(outcomes: list[Any]) -> Exception | None:
     """Return the error of the step for which a transaction was not carried out."""
     along = kazoo.RolledBackError | kazoo.RuntimeInconsistency
     errors = (one for one in outcomes if isinstance(one, Exception) and not isinstance(one, along))
@@ -45,5 +45,5 @@ def refusal(answer: Any) -> Exception | None:
     A transaction has it among its outcomes. NoNode and NoAuth prove as much as success does, since
     the leader checks the session first.
     """
-    error = failure(answer) if isinstance(answer, list) else None
+    error = failed_step(answer) if isinstance(answer, list) else None
     return None if isinstance(error, NoNode | NoAuth) else error

@@ -17,7 +17,7 @@ session's id, 0 for none) and ``numChildren``.
 - *No callback may block.* None ever runs in the thread of a caller.
 - *A lost connection* is reported first; then all that was asked fails with `ConnectionLost`, and
   watches report ``changed(False)``. The session and its nodes outlive it until the timeout. The
-  servers carry requests out before the first ``syncing`` over the next connection, or never.
+  servers carry requests out before the first `proof` by a write over the next connection, or never.
 
 Where each engine keeps the promises of requests: ``requests`` and, of Redis, ``tree.lua``; those of
 the connection: ``client``, `serving`, and, of ZooKeeper, ``connection``.
@@ -85,16 +85,14 @@ class Requests(Protocol):
     def presence(self, path: str) -> Any:
         """Require that the node exists; a step of a `multi`."""
 
-    def syncing(self, path: str) -> Any:
-        """Let reads that follow see all that was acknowledged to anybody before."""
-
     def proof(self, path: str, *, by_write: bool) -> Any:
         """Ask for an answer that only a server gives which keeps the session alive.
 
         `errors.refusal` reads it. Source: `engine.deadline`, of Redis ``ping`` in ``tree.lua``.
 
         :param path: a node that may exist
-        :param by_write: whether a server that may have been deposed must not answer either
+        :param by_write: whether a server that may have been deposed must not answer either; reads
+            that follow see all that was acknowledged to anybody before
         """
 
 

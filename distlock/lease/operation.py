@@ -15,12 +15,11 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 from uuid import uuid4
 
-from distlock.contenders import waiting
 from distlock.engine.deadline import now
 from distlock.engine.errors import UNKNOWN, BadVersion, NodeExists, NoNode, NotConnected, TimeUp
 from distlock.engine.reply import Done
 from distlock.exceptions import LockLost, NotOwner
-from distlock.session.programs import LOOK_SECONDS, Driver, Program, Request, in_background
+from distlock.session.programs import Driver, Program, Request, in_background
 from distlock.session.session import Session
 
 from .nodes import LeaseHolder, Term, encode, parent_of_leases
@@ -69,17 +68,10 @@ class Operation(Driver):
         self._said = {**said, "owner": owner}
         #: Identifies the call in the term with which it takes the lease.
         self._attempt = uuid4().hex
-        self._try_only = timeout == 0
-        self._answer_by = max(self.deadline, self.started + waiting.ANSWER_SECONDS)
         #: Whether somebody else has had the lease.
         self._waits = False
         #: Whether the node is watched, and has not changed since.
         self._watched = False
-
-    @property
-    def waited(self) -> float:
-        """Seconds since the call."""
-        return time.monotonic() - self.started
 
     @property
     def holder(self) -> LeaseHolder | None:
@@ -93,15 +85,7 @@ class Operation(Driver):
         return term is not None and (term.owner, term.attempt) == (self.owner, self._attempt)
 
     def patience(self, asked_at: float) -> float:
-        session = self.session
-        if session.over:
-            return 0.0
-        ends_at = min(self._answer_by, asked_at + session.conf.connect_timeout)
-        if self._waits:  # it survives a cut, but not longer than the session does
-            silent_since = session.disconnected_at or asked_at
-            ends_at = silent_since + session.timeout + session.conf.connect_timeout
-            ends_at = min(ends_at, self.deadline if session.connected else self._answer_by)
-        return min(ends_at - time.monotonic(), LOOK_SECONDS)
+        return self.rest(asked_at, in_line=self._waits, behind=self._waits)
 
     def ended(self, error: Exception) -> None:
         if not (isinstance(error, TimeUp) and self._waits and self.session.connected):
@@ -130,7 +114,7 @@ class Operation(Driver):
                 error = yield from self._renew(term, max(ttl, term.ttl))
             elif not self._exists or self._ended:
                 error = yield from self._take(ttl)
-            elif self._try_only:
+            elif self.try_only:
                 return False
             else:
                 yield from self._wait()

@@ -18,7 +18,7 @@ from distlock import signals
 from distlock.conf import UNSET, configuration, seconds, wait_limit
 from distlock.engine.calls import Call, Steps, Wake
 from distlock.engine.errors import BadVersion, NoNode
-from distlock.exceptions import DistlockError, LockBusy, LockInTransaction, LockLost, NotOwner
+from distlock.exceptions import DistlockError, LockInTransaction, LockLost, NotOwner
 from distlock.keys import templates
 from distlock.logs.loggers import logger
 from distlock.owner.owner import current
@@ -172,15 +172,15 @@ class PersistentLease:
             try:
                 granted = yield from operation.steps(operation.acquire(self.ttl), wake)
             except DistlockError as error:
-                failed = {"waited": operation.waited, "error": error}
-                announce(signals.lock_failed, PersistentLease, self, **failed)
+                operation.tell(PersistentLease, self, error)
                 raise
             waited = operation.waited
             if not granted:
                 operation.leave()
-                announce(signals.lock_contended, PersistentLease, self, waited=waited)
+                operation.tell(PersistentLease, self, None)
                 if in_block:
-                    raise self._busy(operation)
+                    by = f". It is held by {operation.holder}"
+                    raise operation.busy(f"The lease {self.key!r}", by, operation.holder)
                 return None
             nonlocal block
             hold = note(identity, operation, sender=PersistentLease)
@@ -322,17 +322,6 @@ class PersistentLease:
 
         return self._return(hold, judge)
 
-    def _busy(self, operation: Operation) -> LockBusy:
-        return LockBusy(
-            f"The lease {self.key!r} is busy after {operation.waited:.1f} s. It is held by "
-            f"{operation.holder}. Try again later, or wait longer with timeout=.",
-            key=self.key,
-            holder=operation.holder,
-            waited=operation.waited,
-            retry_after=configuration(self.using).retry_after,
-            using=self.using,
-        )
-
 
 def zk_lease(
     key: str,
@@ -394,8 +383,7 @@ def sweep(using: str = "default") -> Swept:
 
     def answers(*requests: Request) -> list[Any]:
         """Ask at once; None stands for a node that is gone, or changed since the read."""
-        program = each(requests, NoNode, BadVersion)
-        return session.run(program, timeout=session.conf.connect_timeout, key="@leases")
+        return session.run(each(requests, NoNode, BadVersion), key="@leases")
 
     (names,) = answers(partial(session.children, parent))
     remaining = iter(names or ())

@@ -34,7 +34,7 @@ from distlock.inspection.wait_graph import Cycle, cycles
 from distlock.keys.znodes import parse, read_json
 from distlock.owner.owner import Owner
 from distlock.queue.events import Node
-from distlock.session.programs import Driver, Program, each, in_background
+from distlock.session.programs import Driver, Program, below, each, in_background
 from distlock.session.session import Session
 
 if TYPE_CHECKING:
@@ -226,15 +226,11 @@ class _Notice:
         self._session.delete(self._path, self._sent_in)
 
     def _program(self, data: bytes) -> Program[None]:
-        for _ in range(3):  # the server may remove the parent meanwhile
-            try:
-                yield partial(self._create, data)
-            except NodeExists:  # only its owner's, of this wait or the one before
-                yield partial(self._session.write, self._path, data, -1)
-            except NoNode:
-                yield partial(self._session.create_containers, f"{self._session.root}/{WAITS}")
-                continue
-            return
+        parent = f"{self._session.root}/{WAITS}"
+        try:
+            yield from below(self._session, parent, partial(self._create, data))
+        except NodeExists:  # only its owner's, of this wait or the one before
+            yield partial(self._session.write, self._path, data, -1)
 
     def _create(self, data: bytes, done: Done) -> None:
         self._session.create_ephemeral(self._path, data, done, self._made_late)

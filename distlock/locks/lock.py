@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
 
-from distlock.conf import UNSET, configuration, positive_seconds, seconds, wait_limit
+from distlock.conf import UNSET, positive_seconds, seconds, wait_limit
 from distlock.contenders.batch import check_handoff
-from distlock.contenders.waiting import Attempt
 from distlock.engine.calls import Call
 from distlock.exceptions import LockBusy
 from distlock.inspection.tree import participants
 from distlock.keys import templates
 from distlock.keys.znodes import Participant
-from distlock.owner.hold import Hold
+from distlock.owner.hold import Held, Hold
 from distlock.owner.owner import Identity, Owner, current
 from distlock.session.registry import session_for
 from distlock.session.session import Session
+from distlock.signals import announce, lock_acquired
 
 from . import cancellation
 from .revocation import check_listener
@@ -325,17 +326,22 @@ class KeyLock(Lock[Hold]):
     def _participants(self, below: str = "", **how: Any) -> list[Participant]:
         session = session_for(self.using)
         program = participants(session, f"{self._path(session)}{below}", **how)
-        return session.run(program, timeout=session.conf.connect_timeout, key=self.key)
+        return session.run(program, key=self.key)
 
-    def _busy(
-        self, what: str, attempt: Attempt[Any], by: str, holder: Participant | None = None
-    ) -> LockBusy:
-        return LockBusy(
-            f"{what} is busy after {attempt.waited:.1f} s{by}. Try again later, or wait longer "
-            "with timeout=.",
-            key=self.key,
-            holder=holder,
-            waited=attempt.waited,
-            retry_after=configuration(self.using).retry_after,
-            using=self.using,
-        )
+    def _new_hold(
+        self, sender: type, grant: Any, since: float, keep: Callable[[Held], object]
+    ) -> Hold:
+        """Return the hold of a contender that was granted, or of a permit, and announce it.
+
+        :param since: when the wait began (`time.monotonic`)
+        :param keep: gives it to its owner
+        """
+        node = grant.node
+        path = f"{grant.path}/{node.name}"
+        hold = Hold(self.key, path, node.token, grant, using=self.using, template=self.template)
+        hold.waited = time.monotonic() - since
+        keep(Held(sender, hold, grant))
+        if self.options.max_hold is not None:
+            grant.give_up_after(self.options.max_hold)
+        announce(lock_acquired, sender, hold, hold=hold, waited=hold.waited)
+        return hold

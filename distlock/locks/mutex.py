@@ -12,7 +12,7 @@ from functools import partial
 from os import getpid
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from distlock import process, signals
+from distlock import process
 from distlock.conf import UNSET, configuration, seconds, wait_limit
 from distlock.contenders.batch import BatchMember
 from distlock.contenders.contender import QueuedContender
@@ -149,9 +149,10 @@ class Mutex(KeyLock):
 
         def steps(wake: Wake) -> Steps[Hold | None]:
             nonlocal attempt
-            hold = self._again(owner, timeout, entered)
-            if hold is not None:
-                return hold
+            if self._id in owner.held:
+                hold = self._again(owner, timeout, entered)
+                if hold is not None:
+                    return hold
             attempt = self._attempt(owner, blocking, timeout)
             attempt.begin(wake).join()
             while (patience := attempt.patience()) is not None:
@@ -160,10 +161,10 @@ class Mutex(KeyLock):
             if entered is not None and not (quiet and hold is None):
                 if hold is None:
                     head = attempt.contender.head
-                    read = partial(attempt.contender.session.read, head)
+                    read = partial(attempt.session.read, head)
                     holder = participant(head, (yield from attempt.ask(read)))
                     by = f". It is held by {holder}" if holder else ""
-                    raise self._busy(f"The lock {self.key!r}", attempt, by, holder)
+                    raise attempt.busy(f"The lock {self.key!r}", by, holder)
                 entered(hold)
             return hold
 
@@ -213,11 +214,10 @@ class Mutex(KeyLock):
             self._path(session),
             key=self.key,
             data=owner.describe(conf),
-            try_only=limit == 0,
             on_revoke=None if options.on_revoke is None else listener(options.on_revoke, self),
         )
         detector = detector_for(owner, limit, conf.deadlock_after) if owner.held else None
-        return Attempt(contender_for, limit, detector)
+        return Attempt(session, self.key, limit, contender_for, detector)
 
     def _beside(self, owner: Owner) -> Held | None:
         """Return the hold of `owner` on this key by a lock of another kind."""
@@ -249,18 +249,10 @@ class Mutex(KeyLock):
 
     def _conclude(self, owner: Owner, attempt: Attempt[InLine]) -> Hold | None:
         """Return the hold, which `owner` has now, or None if the lock is busy."""
-        node = attempt.announced(Mutex, self)
-        if node is None:
+        if attempt.outcome(Mutex, self) is None:
             return None
-        contender = attempt.contender
-        path = f"{contender.path}/{node.name}"
-        hold = Hold(self.key, path, node.token, contender, using=self.using, template=self.template)
-        hold.waited = attempt.waited
-        owner.held[self._id] = Held(Mutex, hold, contender)
-        if self.options.max_hold is not None:
-            contender.give_up_after(self.options.max_hold)
-        signals.announce(signals.lock_acquired, Mutex, hold, hold=hold, waited=hold.waited)
-        return hold
+        keep = partial(owner.held.__setitem__, self._id)
+        return self._new_hold(Mutex, attempt.contender, attempt.started, keep)
 
     def _held_by(self, owner: Owner) -> Held:
         held = owner.held.get(self._id)

@@ -87,7 +87,7 @@ def _change(path: str, how: Callable[[Session, bytes, Any], Request | None], usi
                 continue
             return request is not None
 
-    return session.run(program(), timeout=session.conf.connect_timeout, key=path)
+    return session.run(program(), key=path)
 
 
 def _deletion(participant: Participant, session: Session, data: bytes, stat: Any) -> Request | None:

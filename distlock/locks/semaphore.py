@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from distlock import signals
 from distlock.conf import UNSET, configuration
 from distlock.contenders.semaphore import SemaphoreContender
 from distlock.contenders.waiting import Attempt
@@ -23,6 +22,7 @@ from distlock.keys import templates, znodes
 from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import current
 from distlock.queue.semaphore import Limit, setting, whole
+from distlock.session.programs import below
 from distlock.session.registry import session_for
 from distlock.transactions import end_statements, refuse_open_transaction
 
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from distlock.keys.znodes import Participant
     from distlock.owner.owner import Owner
-    from distlock.queue.events import Node
-    from distlock.session.programs import Program
 
     Awaited: TypeAlias = Attempt[SemaphoreContender]
 
@@ -68,9 +66,9 @@ class Permits(KeyLock):
         :raises LockUnavailable: the lock server did not answer in time
         """
         session = session_for(self.using)
-        path, timeout = f"{self._path(session)}/leases", session.conf.connect_timeout
+        path = f"{self._path(session)}/leases"
         try:
-            data, stat = session.call(session.read, path, timeout=timeout, key=self.key)
+            data, stat = session.call(session.read, path, key=self.key)
         except NoNode:
             return False
         self._limit.read(data)
@@ -130,7 +128,7 @@ class Permits(KeyLock):
             hold = self._conclude(permits, taken, attempt)
             if entered is not None and not (quiet and hold is None):
                 if hold is None:
-                    raise self._busy(repr(self), attempt, ": all permits are taken")
+                    raise attempt.busy(repr(self), ": all permits are taken")
                 entered(hold)
             return hold
 
@@ -158,26 +156,19 @@ class Permits(KeyLock):
             wanted=wanted,
             key=self.key,
             data=owner.describe(conf),
-            try_only=limit == 0,
         )
-        return Attempt(contender_for, limit)
+        return Attempt(session, self.key, limit, contender_for)
 
     def _conclude(self, permits: HeldPermits, taken: list[Held], attempt: Awaited) -> Hold | None:
-        if attempt.announced(type(self), self) is None:
+        if attempt.outcome(type(self), self) is None:
             return None
-        for permit in attempt.contender.permits:
-            node = cast("Node", permit.node)
-            path = f"{permit.path}/{node.name}"
-            hold = Hold(
-                self.key, path, node.token, permit, using=self.using, template=self.template
-            )
-            hold.waited = attempt.waited
-            held = Held(type(self), hold, permit)
+
+        def take(held: Held) -> None:
             taken.append(held)
             keep(permits, held)
-            if self.options.max_hold is not None:
-                permit.give_up_after(self.options.max_hold)
-            signals.announce(signals.lock_acquired, type(self), hold, hold=hold, waited=hold.waited)
+
+        for permit in attempt.contender.permits:
+            self._new_hold(type(self), permit, attempt.started, take)
         return taken[0].hold
 
     def _give_back(self, permits: HeldPermits, count: int, returned: list[Held]) -> None:
@@ -283,17 +274,8 @@ class Semaphore(Permits):
         data = setting(whole(limit, "limit"))
         session = session_for(self.using)
         path = f"{self._path(session)}/leases"
-
-        def program() -> Program[None]:
-            while True:
-                try:
-                    yield partial(session.write, path, data, -1)
-                except NoNode:
-                    yield partial(session.create_containers, path)
-                else:
-                    return
-
-        session.run(program(), timeout=session.conf.connect_timeout, key=self.key)
+        write = partial(session.write, path, data, -1)
+        session.run(below(session, path, write), key=self.key)
         self._limit.own = self._limit.told = limit
 
     def _taking(self, blocking: bool, timeout: Any, leases: int) -> Call[Hold | None]:

@@ -44,7 +44,8 @@ The driver guarantees:
   before it applies any event to the contender behind. Only one of them gets it. If it was the
   other thread, `HandedOver` comes first; or else the offer is open again if the contender still
   waits.
-- `List(sync=True)` is repeated until it is answered; of its errors only MISSING is an event.
+- `List(sync=True)` is repeated until it is answered or `Leave` has come; of its errors only MISSING
+  is an event.
 - `Delete` and `Sweep` are repeated until they are done or the session is over. A release may send
   the delete from the calling thread before it posts `Leave`. When it is acknowledged,
   `LocalLine.forget` is called.

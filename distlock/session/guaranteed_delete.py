@@ -77,9 +77,8 @@ class GuaranteedDelete:
         """Delete what an unanswered create may have made: our nodes under `path` that begin so."""
         session_id = self._session.id
 
-        def look() -> None:
-            if self._session.id == session_id:  # or else the node went with its session
-                self.search(path, found)
+        def wanted() -> bool:  # or else the node went with its session
+            return self._session.id == session_id
 
         def found(names: Any, error: BaseException | None) -> None:
             if isinstance(error, ConnectionLost):
@@ -88,10 +87,11 @@ class GuaranteedDelete:
                 if name.startswith(prefix):
                     self.delete(f"{path}/{name}", session_id)
 
+        look = partial(self.search, path, found, wanted)
         self._session.when_connected(look)
 
-    def search(self, path: str, done: Done) -> None:
-        """List what is under `path`, with all that was acknowledged before.
+    def search(self, path: str, done: Done, wanted: Callable[[], bool]) -> None:
+        """List what is under `path`, with all that was acknowledged before, while it is `wanted`.
 
         Where the server refuses, it is asked again after a pause: nobody else would find the node.
         """
@@ -100,11 +100,12 @@ class GuaranteedDelete:
             if error is None or isinstance(error, NoNode | ConnectionLost | SessionOver):
                 done(names, error)
             else:
-                self._refused_searches.append(partial(self.search, path, done))
+                self._refused_searches.append(partial(self.search, path, done, wanted))
                 if len(self._refused_searches) == 1:  # the others come along
                     call_later(REFUSED_SECONDS[0], self._search_again)
 
-        self._session.children(path, listed, sync=True)
+        if wanted():
+            self._session.children(path, listed, sync=True)
 
     def _search_again(self) -> None:
         self._session.soon(partial(take_all, self._refused_searches))

@@ -13,7 +13,6 @@ so a program cleans up nothing: what it may have left is found by its name, and 
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
@@ -23,6 +22,8 @@ from distlock.engine.calls import Call
 from distlock.engine.errors import UNKNOWN, BadVersion, NodeExists, NoNode, NotYet, TimeUp
 from distlock.engine.reply import Done
 from distlock.exceptions import DistlockError
+
+from .patience import LOOK_SECONDS, Patience
 
 if TYPE_CHECKING:
     from distlock.engine.calls import Steps, Wake
@@ -39,26 +40,14 @@ Program: TypeAlias = Generator[Request | list[Request] | float, Any, _T]
 #: The most requests of a list under way at a time: the session's heartbeat waits behind them, and
 #: somebody may have put a megabyte into each node.
 BATCH: Final = 250
-#: A caller that waits looks again after so many seconds whether the session is over.
-LOOK_SECONDS: Final = 1.0
 
 
-class Driver:
-    """Runs a caller's program against one deadline; what it asks waits for a connection.
-
-    :param key: the key, for the error
-    :param timeout: seconds for all of it, None for ever
-    """
+class Driver(Patience):
+    """Runs a caller's program against one deadline; what it asks waits for a connection."""
 
     #: Whether nobody waits any more. Requests that are not sent by then never are.
     left = False
     _wake: Wake
-
-    def __init__(self, session: SessionRequests, key: str, timeout: float | None) -> None:
-        self.session = session
-        self.key = key
-        self.started = time.monotonic()
-        self.deadline = math.inf if timeout is None else self.started + timeout
 
     def call(self, program: Program[_T]) -> Call[_T]:
         """Return the call that runs a program.
@@ -93,8 +82,8 @@ class Driver:
 
     def patience(self, asked_at: float) -> float:
         """Return the seconds to wait, at most, for the answer to what was asked then."""
-        left = self.deadline - time.monotonic()
-        return 0.0 if self.session.over else min(left, LOOK_SECONDS)
+        rest = self.deadline - time.monotonic()
+        return 0.0 if self.session.over else min(rest, LOOK_SECONDS)
 
     def ended(self, error: Exception) -> Any:
         """End the call, given the error of a request that the program did not catch."""
@@ -152,6 +141,18 @@ class Driver:
 def asking(request: Request) -> Program[Any]:
     """Make one request, and return the value."""
     return (yield request)
+
+
+def below(session: SessionRequests, parent: str, request: Request) -> Program[Any]:
+    """Make a request that needs a parent, and the parent as often as it is missing.
+
+    The server removes one that has no children, perhaps between the two.
+    """
+    while True:
+        try:
+            return (yield request)
+        except NoNode:
+            yield partial(session.create_containers, parent)
 
 
 def each(requests: Iterable[Request], *gone: type[Exception]) -> Program[list[Any]]:

@@ -118,7 +118,7 @@ def kazoo_client(using: str = "default") -> KazooClient:
         def make(done: Done) -> None:  # once the server has taken the credentials
             session.soon(lambda: done(lend(session.make, session.conf), None))
 
-        session.lent = session.call(make, timeout=session.conf.connect_timeout, key="")
+        session.lent = session.call(make, key="")
     kazoo: KazooClient = session.lent
     return kazoo
 

@@ -10,6 +10,7 @@ connection thread. A caller that blocks or awaits runs a program, which makes th
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +20,7 @@ from distlock.engine.errors import (
     NoNode,
     NotConnected,
     SessionOver,
-    failure,
+    failed_step,
     refusal,
 )
 from distlock.engine.guard import guarded
@@ -93,6 +94,8 @@ class SessionRequests:
         self.id = 0
         #: Whether there is a connection, as far as is known.
         self.connected = False
+        #: When the connection was lost (`time.monotonic`), None while there is one.
+        self.disconnected_at: float | None = time.monotonic()
         #: The session timeout that the server granted, in seconds; until then, the setting.
         self.timeout = conf.session_timeout
         self.deadline = client.deadline
@@ -287,7 +290,7 @@ class SessionRequests:
         """Carry out several writes as one, all or none. The value is the list of their outcomes."""
 
         def answered(outcomes: Any, error: BaseException | None) -> None:
-            error = error or failure(outcomes)
+            error = error or failed_step(outcomes)
             done(None if error else outcomes, error)
 
         self.send(self._client.multi(steps(self._client)), answered)
@@ -306,7 +309,7 @@ class SessionRequests:
         def caught_up(value: Any, error: BaseException | None) -> None:
             synced.append(error or refusal(value))
 
-        self.send(self._client.syncing(path), caught_up)
+        self.send(self._client.proof(path, by_write=True), caught_up)
         self.send(self._client.listing(path), listed)
 
     def read(self, path: str, done: Done) -> None:

@@ -74,8 +74,6 @@ class Session(SessionRequests):
         super().__init__(conf, client)
         #: Where the locks are, with the chroot of ``HOSTS`` before the namespace.
         self.root = settings_of(conf.hosts).chroot(conf.hosts) + conf.namespace
-        #: When the connection was lost (`time.monotonic`), None while there is one.
-        self.disconnected_at: float | None = time.monotonic()
         self.watches = SharedWatches(self, client)
         self.watch, self.unwatch = self.watches.watch, self.watches.unwatch
         self.deletes = GuaranteedDelete(self, client)
@@ -119,17 +117,18 @@ class Session(SessionRequests):
 
     # --- asking ----------------------------------------------------------------------------------
 
-    def run(self, program: Program[_T], *, timeout: float, key: str) -> _T:
+    def run(self, program: Program[_T], *, key: str, timeout: float | None = None) -> _T:
         """Run a caller's program, and wait for its result; see `Driver.call` for what it raises.
 
-        :param timeout: seconds for all of it
         :param key: the key, for the error
+        :param timeout: seconds for all of it, by default ``CONNECT_TIMEOUT``
         """
-        return Driver(self, key, timeout).call(program).run()
+        seconds = self.conf.connect_timeout if timeout is None else timeout
+        return Driver(self, key, seconds).call(program).run()
 
-    def call(self, method: Callable[..., None], *args: Any, timeout: float, key: str) -> Any:
+    def call(self, method: Callable[..., None], *args: Any, **how: Any) -> Any:
         """Call a method that makes a request, and wait for its value, as `run` does."""
-        return self.run(asking(partial(method, *args)), timeout=timeout, key=key)
+        return self.run(asking(partial(method, *args)), **how)
 
     # --- proving, from any thread ----------------------------------------------------------------
 

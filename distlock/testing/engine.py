@@ -25,7 +25,7 @@ from distlock.engine.errors import (
     NodeExists,
     NoNode,
     NotEmpty,
-    failure,
+    failed_step,
     refusal,
 )
 from distlock.engine.protocol import CONTAINER, EPHEMERAL, SEQUENTIAL
@@ -79,7 +79,7 @@ class Side(Asking):
         """Let somebody else end the session, and begin another one."""
         before, password = self.client.credentials
         assert end_session(self.conf, before, password, PATIENCE)
-        self.ask(lambda make: make.syncing("/"))  # notices it
+        self.ask(lambda make: make.proof("/", by_write=True))  # notices it
         self.await_connection(before)
 
 
@@ -119,7 +119,7 @@ class EngineTestCase(unittest.TestCase):
     def names(self) -> list[str]:
         """Return the names below the node, as the second session sees them."""
         synced, names = self.two.ask_all(
-            [self.two.client.syncing(self.root), self.two.client.listing(self.root)]
+            [self.two.client.proof(self.root, by_write=True), self.two.client.listing(self.root)]
         )
         assert refusal(synced) is None
         return sorted(names)
@@ -225,13 +225,13 @@ class EngineTestCase(unittest.TestCase):
     def test_a_transaction_is_carried_out_wholly_or_not_at_all(self) -> None:
         one, two = f"{self.root}/a", f"{self.root}/b"
         outcomes = self.ask(lambda make: make.multi([make.node(one), make.presence(two)]))
-        assert isinstance(failure(outcomes), NoNode)
+        assert isinstance(failed_step(outcomes), NoNode)
         assert self.names() == []
         outcomes = self.ask(lambda make: make.multi([make.node(one), make.writing(one, b"x", 0)]))
-        assert failure(outcomes) is None
+        assert failed_step(outcomes) is None
         assert (outcomes[0], outcomes[1].version) == (one, 1)
         outcomes = self.ask(lambda make: make.multi([make.node(two), make.deletion(one, 0)]))
-        assert isinstance(failure(outcomes), BadVersion)
+        assert isinstance(failed_step(outcomes), BadVersion)
         assert self.names() == ["a"]
 
     # --- watches ---------------------------------------------------------------------------------
@@ -297,7 +297,9 @@ class EngineTestCase(unittest.TestCase):
 
         def lose_with_a_request() -> None:  # which is not sent yet
             side.client.drop()
-            side.client.submit((side.client.syncing("/"), Reply(done, None, lambda _: None, 0)))
+            side.client.submit(
+                (side.client.proof("/", by_write=True), Reply(done, None, lambda _: None, 0))
+            )
 
         side.client.soon(lose_with_a_request)
         until(lambda: side.told[-1:] == ["up"])

@@ -98,7 +98,7 @@ def hold(
             key=key,
             data=json.dumps({"v": 1, "owner": by[:200]}).encode(),
         )
-        attempt = Attempt(contender_for, PATIENCE)
+        attempt = Attempt(session, key, PATIENCE, contender_for)
         contender = Call(partial(attempt.steps, granted), attempt.give_up).run()
         try:
             yield OtherHolder(key, session, contender)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockBusy, zk_lock
-from distlock.contenders import waiting
 from distlock.owner.owner import current
+from distlock.session import patience
 from distlock.session.registry import session_for
 from tests.contenders.tools import KEY, Waiter, members, served
 from tests.deadline.test_every_step import Interruption, SoftLimit
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("patient", "tree")
 
 @pytest.fixture(autouse=True)
 def _nobody_looks_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(patience, "LOOK_SECONDS", 3600.0)
 
 
 @pytest.fixture(autouse=True)

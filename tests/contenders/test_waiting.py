@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockBusy, zk_lock
-from distlock.contenders import waiting
 from distlock.contenders.batch import BatchMember
 from distlock.contenders.contender import QueuedContender
 from distlock.contenders.waiting import Attempt
 from distlock.queue.policies import MUTEX
+from distlock.session import patience
 from tests.kit import fake_session
 from tests.kit.tools import await_connection
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _answers_come_as_soon_as_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "ANSWER_SECONDS", 0.4)
+    monkeypatch.setattr(patience, "ANSWER_SECONDS", 0.4)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,8 @@ def test_who_joins_anew_waits_for_the_answers_again(kind: Callable[..., Any]) ->
     session: Any = fake_session.FakeSession(fake_session.Tree())
     session.disconnected_at, session.over, session.timeout = None, False, 10
     session.conf.connect_timeout = 5
-    attempt = Attempt(partial(kind, session, fake_session.LINE, key="stock:42", data=b""), None)
+    contender_for = partial(kind, session, fake_session.LINE, key="stock:42", data=b"")
+    attempt = Attempt(session, "stock:42", None, contender_for)
     attempt.begin(lambda: None).join()
     session.tree.answer()
     attempt.contender.lose()

@@ -14,6 +14,7 @@ import pytest
 
 from distlock import zk_lock, zk_rwlock, zk_semaphore
 from distlock.contenders import waiting
+from distlock.session import patience
 from distlock.session.registry import session_for
 from tests.coroutines.tools import await_empty
 from tests.kit.helpers import eventually
@@ -153,7 +154,7 @@ def test_a_grant_that_a_loop_is_closed_on_is_given_back(
 def test_a_waiter_in_a_loop_that_stands_still_gives_up_after_its_time(
     lock: Callable[[str], Any], make_owner: MakeOwner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "ANSWER_SECONDS", 0.4)
+    monkeypatch.setattr(patience, "ANSWER_SECONDS", 0.4)
     monkeypatch.setattr(waiting, "OVERDUE_SECONDS", 0.5)
     rival, holder = lock("other"), make_owner()
     assert holder.now(rival.acquire)

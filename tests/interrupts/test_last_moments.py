@@ -92,7 +92,7 @@ def test_a_question_that_is_not_waited_for_is_no_exception_that_nobody_fetched(
 
     async def refused() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, facts: complaints.append(facts))
-        monkeypatch.setattr("distlock.contenders.waiting.ANSWER_SECONDS", 0.4)
+        monkeypatch.setattr("distlock.session.patience.ANSWER_SECONDS", 0.4)
         with pytest.raises(Exception, match="busy"):
             async with zk_lock("key", timeout=0.1):
                 pass

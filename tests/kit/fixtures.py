@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from distlock import zk_lock
-from distlock.contenders import waiting
 from distlock.engine import timer
 from distlock.engine.redis import requests as redis_requests
 from distlock.engine.redis.client import RedisClient
 from distlock.engine.zookeeper.client import Client
 from distlock.lease.persistent import PersistentLease
-from distlock.session import server_time
+from distlock.session import patience, server_time
 from distlock.session.registry import close_sessions
 from distlock.signals import lock_acquired, lock_contended, lock_lost, lock_released
 from distlock_chaos.proxy import TcpProxy
@@ -160,7 +159,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def patient(two_sessions: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a busy machine holds up is not taken for a server that is away, nor for a lost lock."""
-    monkeypatch.setattr(waiting, "ANSWER_SECONDS", PATIENCE)
+    monkeypatch.setattr(patience, "ANSWER_SECONDS", PATIENCE)
     aliases = two_sessions.DISTLOCK
     long = {"SESSION_TIMEOUT": 20, "CONNECT_TIMEOUT": PATIENCE}
     two_sessions.DISTLOCK = {using: {**options, **long} for using, options in aliases.items()}

@@ -18,10 +18,10 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from distlock.contenders import waiting
 from distlock.engine.redis.requests import Request
 from distlock.keys.templates import znode_name
 from distlock.keys.znodes import in_line
+from distlock.session import patience
 from distlock.session.reaper import end_session
 from distlock.session.registry import session_for, sessions
 
@@ -298,4 +298,4 @@ def set_up(hosts: str, namespace: str, *, as_shipped: bool = False, **options: A
     settings.DEBUG = hosts == "embedded"  # which is for development
     django.setup()
     if not as_shipped:
-        waiting.ANSWER_SECONDS = ANSWER_SECONDS
+        patience.ANSWER_SECONDS = ANSWER_SECONDS

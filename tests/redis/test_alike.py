@@ -15,6 +15,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
+from distlock.engine.errors import refusal
 from distlock.engine.protocol import CONTAINER, EPHEMERAL, SEQUENTIAL, Requests
 from distlock.engine.redis import requests as redis_requests
 from distlock_chaos.fixtures import _run
@@ -122,9 +123,12 @@ class Alike(Compared):
         for world in self.worlds:
             world.sides[session].client.forget_watchers(path, children=children)
 
-    @rule(session=sessions, place=places)
-    def sync(self, session: int, place: int) -> None:
-        self.both(session, lambda make: make.syncing("/"))
+    @rule(session=sessions)
+    def prove(self, session: int) -> None:
+        for world in self.worlds:
+            answer = world.sides[session].ask(lambda make: make.proof("/", by_write=True))
+            assert not isinstance(answer, Exception)
+            assert refusal(answer) is None
 
 
 @pytest.fixture(scope="module")

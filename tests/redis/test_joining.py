@@ -137,7 +137,7 @@ def test_who_left_hears_nothing_of_the_one_before(sides: tuple[Side, Side]) -> N
     second = Contender(sides[1], lambda self: self.watch(first.path)).join()
     sides[1].ask(lambda make: make.deletion(second.path))
     sides[0].ask(lambda make: make.deletion(first.path))
-    sides[1].ask(lambda make: make.syncing("/"))
+    sides[1].ask(lambda make: make.proof("/", by_write=True))
     assert second.events == []
 
 

@@ -13,11 +13,14 @@ import pytest
 from django.core.management import CommandError, call_command
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
+from kazoo.protocol.serialization import GetACL, GetChildren
 from kazoo.security import make_digest_acl_credential
 from pytest_django import Settings
 
 from distlock import LockLost, LockUnavailable, kazoo_client, zk_lease, zk_lock
 from distlock.conf import configuration
+from distlock.engine.asking import Asking
+from distlock.engine.errors import TimeUp
 from distlock.engine.protocol import Finding
 from distlock.engine.zookeeper.requests import access_list
 from distlock.management.subcommands.doctor import diagnose
@@ -163,3 +166,22 @@ def test_doctor_finds_nodes_that_are_open(stranger: KazooClient, namespace: str)
             eventually(lambda: stranger.get_children(namespace) == ["key"], PATIENCE)
         stranger.set_acls(path, [*access_list(configuration())])
     assert found("default")["ACL"].level == "ok"
+
+
+@pytest.mark.usefixtures("secured")
+@pytest.mark.parametrize("silent", [GetACL, GetChildren])
+def test_doctor_says_that_nodes_could_not_be_read_in_time(
+    silent: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = Asking.outcomes
+
+    def late(self: Asking, *requests: Any) -> list[Any]:
+        told = outcomes(self, *requests)
+        pairs = zip(requests, told, strict=True)
+        return [TimeUp() if isinstance(asked, silent) else one for asked, one in pairs]
+
+    monkeypatch.setattr(Asking, "outcomes", late)
+    with zk_lock("key"):
+        finding = found("default")["ACL"]
+    assert finding.level == "warning"
+    assert "could not be read in time" in finding.message

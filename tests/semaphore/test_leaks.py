@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockUnavailable, NotOwner, lock_acquired, lock_released, zk_semaphore
-from distlock.contenders import waiting
 from distlock.contenders.semaphore import SemaphorePart
 from distlock.queue.semaphore import Permit
+from distlock.session import patience
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, spawn_python
 from tests.kit.permits import KEY, Permits
@@ -58,7 +58,7 @@ def test_a_permit_whose_caller_leaves_before_it_joins_keeps_no_heartbeat(
         join(part)
 
     monkeypatch.setattr(SemaphorePart, "join", join_late)
-    monkeypatch.setattr(waiting, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(patience, "ANSWER_SECONDS", 0.2)
     with pytest.raises(LockUnavailable):
         zk_semaphore(KEY, 2).acquire(timeout=0)
     eventually(lambda: left)

@@ -20,8 +20,8 @@ from distlock import (
     zk_lock,
     zk_semaphore,
 )
-from distlock.contenders import waiting
 from distlock.locks.semaphore import Semaphore
+from distlock.session import patience
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.permits import KEY, Inside, Permits
@@ -193,7 +193,7 @@ def test_a_try_behind_one_who_has_died_at_the_gate_is_busy(
     permits: Permits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waits for a moment, and then does not say that the server is away."""
-    monkeypatch.setattr(waiting, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(patience, "ANSWER_SECONDS", 2.0)
     with zk_semaphore(KEY, 2):
         permits.await_(1, 0)
         dead = permits.tree.client.create(

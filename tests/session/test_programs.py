@@ -17,7 +17,7 @@ from distlock.engine.calls import Call
 from distlock.engine.errors import UNKNOWN, NoAuth, NodeExists, NoNode, NotYet, TimeUp
 from distlock.engine.reply import Done
 from distlock.session import programs
-from distlock.session.programs import Driver, Program, asking, each, in_background
+from distlock.session.programs import Driver, Program, asking, below, each, in_background
 from tests.kit.helpers import eventually
 from tests.kit.tools import OVERRUN, PATIENCE, within
 
@@ -180,6 +180,20 @@ def test_of_each_the_errors_that_are_expected_are_none(session: Session) -> None
     session.answer(NoAuth())
     with pytest.raises(LockUnavailable):
         next(steps)
+
+
+def test_a_parent_is_made_as_often_as_it_is_missing(session: Session) -> None:
+    one: Any = session
+    one.create_containers = session.request
+    steps = begin(driver(session), below(one, "parent", partial(session.request, "child")))
+    for _ in range(2):
+        session.answer(NoNode())
+        next(steps)
+        assert [name for name, _ in session.asked] == ["parent"]
+        session.answer()
+        next(steps)
+    session.answer()
+    assert result_of(steps) == "CHILD"
 
 
 # --- many ----------------------------------------------------------------------------------------

@@ -209,6 +209,30 @@ def test_refused_searches_are_repeated_together(
     session.deletes._refused_searches.clear()
 
 
+def test_a_refused_search_ends_with_its_session_or_its_caller(
+    make_session: MakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, orders, refused = make_session(), list[Any](), list[str]()
+
+    def refuse(path: str, done: Any, **_: bool) -> None:
+        refused.append(path)
+        done(None, NoAuthError())
+
+    monkeypatch.setattr(guaranteed_delete, "call_later", lambda _, again: orders.append(again))
+    monkeypatch.setattr(session, "children", refuse)
+    staying = [True]
+    session.deletes.search("/of-a-caller", lambda *_: None, lambda: bool(staying))
+    session.deletes.sweep("/of-a-session", "_c_")
+    assert eventually(lambda: len(refused) == 2)
+    staying.clear()
+    session.id += 1
+    orders.pop()()
+    assert eventually(lambda: not session.deletes._refused_searches)
+    session.call(session.read, "/", timeout=20, key="")
+    assert sorted(refused) == ["/of-a-caller", "/of-a-session"]
+    assert not orders
+
+
 @pytest.mark.parametrize("engine", ["zookeeper", "redis"])
 def test_on_a_long_link_a_list_is_asked_for_early_unless_the_event_tells_it(
     zookeeper: ZooKeeper, engine: str, request: pytest.FixtureRequest

@@ -58,9 +58,6 @@ class Requests:
     def multi(self, steps: list[Any]) -> Any:
         return "multi", steps
 
-    def syncing(self, path: str) -> Any:
-        return self.proof(path, by_write=True)
-
     def proof(self, path: str, *, by_write: bool) -> Any:
         return self.multi([self.presence(path)]) if by_write else ("sync", path)
 

@@ -68,7 +68,7 @@ def _machines(name: str, method: Callable[..., Any]) -> tuple[tuple[Any, str, An
     return tuple((one, name, method) for one in (Machine,))
 
 
-_renew, _prove = SessionDeadline.renew, Session.prove
+_renew = SessionDeadline.renew
 _settle, _answered = Reply.settle, GuaranteedDelete._answered
 
 
@@ -86,13 +86,18 @@ def _renew_when_answered(self: SessionDeadline, _sent_at: float, session_timeout
     _renew(self, deadline.now(), session_timeout)
 
 
-def _prove_by_sync(self: Session, then: Callable[[bool], None]) -> None:
-    make = self._client.proof
-    self._client.proof = lambda path, **_: make(path, by_write=False)  # type: ignore[method-assign]
-    try:
-        _prove(self, then)
-    finally:
-        self._client.proof = make  # type: ignore[method-assign]
+def _by_sync(method: Callable[..., None]) -> Callable[..., None]:
+    """Return the method with a sync for each proof that it asks for."""
+
+    def replaced(self: Session, *args: Any, **options: Any) -> None:
+        make = self._client.proof
+        self._client.proof = lambda path, **_: make(path, by_write=False)  # type: ignore[method-assign]
+        try:
+            method(self, *args, **options)
+        finally:
+            self._client.proof = make  # type: ignore[method-assign]
+
+    return replaced
 
 
 def _lose_lost_deletes(
@@ -221,11 +226,11 @@ def _counted_when_sent(self: SessionDeadline, sent_at: float, session_timeout: f
 
 
 def _take_what_was_lost(self: Attempt[Any]) -> float | None:
-    again, self._deadline = self._deadline, 0.0 if self.contender.granted else self._deadline
+    again, self.deadline = self.deadline, 0.0 if self.contender.granted else self.deadline
     try:
         return _patience(self)
     finally:
-        self._deadline = again
+        self.deadline = again
 
 
 _patience = Attempt.patience
@@ -265,13 +270,16 @@ MUTATIONS: Final = (
     Mutation(
         "deadline: two thirds of T after each answer, and a late renewal is proved by a sync",
         "two holders",
-        ((SessionDeadline, "connected", _forget_contacts), (Session, "prove", _prove_by_sync)),
+        (
+            (SessionDeadline, "connected", _forget_contacts),
+            (Session, "prove", _by_sync(Session.prove)),
+        ),
         MANY,
     ),
     Mutation(
         "the search for a lost create begins with a sync",
         "a newcomer got",
-        ((Client, "syncing", lambda _, path: ("sync", path)),),
+        ((Session, "children", _by_sync(Session.children)),),
         MANY,
     ),
     Mutation(

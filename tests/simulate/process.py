@@ -21,14 +21,13 @@ from greenlet import GreenletExit
 import distlock.conf
 from distlock import process as distlocks_process
 from distlock.conf import Configuration
-from distlock.contenders import waiting
 from distlock.engine import calls, deadline, hosts, timer
 from distlock.engine.guard import guarded
 from distlock.engine.redis import client as redis_client
 from distlock.keys import znodes
 from distlock.lease import hold as lease_hold
 from distlock.locks import held_permits
-from distlock.session import lease_clock, registry
+from distlock.session import lease_clock, patience, registry
 from tests.kit.fake_session import InOrder
 
 from . import redis_server
@@ -274,7 +273,7 @@ def simulated(world: World, random: Random) -> Iterator[None]:
     replaced = [
         *_everywhere(in_place),
         (calls.Call, "run", run),
-        (waiting, "ANSWER_SECONDS", 0.4),  # the tests have more
+        (patience, "ANSWER_SECONDS", 0.4),  # the tests have more
         (znodes, "_random", random),
         (redis_client, "address", lambda _: redis_server.Address(world)),
         (distlocks_process, "at_end_of_child", lambda *_, **__: None),

@@ -7,11 +7,11 @@ import os
 
 from celery import Celery
 
-from distlock.contenders import waiting
+from distlock.session import patience
 from tests.kit.helpers import ANSWER_SECONDS
 
 # As in the tests' own process: a server that a busy machine holds up is not away.
-waiting.ANSWER_SECONDS = ANSWER_SECONDS
+patience.ANSWER_SECONDS = ANSWER_SECONDS
 
 app = Celery(
     "testproject",

@@ -188,12 +188,8 @@ class Requests:
     def multi(self, steps: list[Any]) -> Any:
         return _transaction(steps)
 
-    def syncing(self, path: str) -> Any:
-        # One server has it all, unless its replica has taken its place: `counts` asks one of those.
-        return Request(PING, (b"%d" % EMPTY_MS,), lambda _: [True], counts=True)
-
     def proof(self, path: str, *, by_write: bool) -> Any:
-        # Each is a write.
+        # Each is a write. If a replica has taken the server's place, `counts` asks one of those.
         return Request(PING, (b"%d" % EMPTY_MS,), int, counts=True)
 
     def unwatching(self, path: str, *, children: bool = False) -> Any:

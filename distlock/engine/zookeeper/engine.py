@@ -13,7 +13,7 @@ from django.views.decorators.debug import sensitive_variables
 from distlock.engine import kazoo
 from distlock.engine.asking import Asking
 from distlock.engine.deadline import TICKS
-from distlock.engine.errors import NoAuth, NoNode
+from distlock.engine.errors import NoAuth, NoNode, TimeUp
 from distlock.engine.protocol import Finding, failure, ok, warning
 from distlock.keys.limits import LEAST_TICKS, LONGEST_MESSAGE
 from distlock.text import clipped
@@ -145,32 +145,37 @@ def _effective_acl(conf: Configuration, seconds: float) -> Finding:
     A node may be deleted by who has DELETE on its parent, so parents count at every level. Source:
     ``PrepRequestProcessor.pRequest2Txn``.
     """
-    paths = level = [chroot(conf.hosts) + conf.namespace]
+    level = [chroot(conf.hosts) + conf.namespace]
+    number, wrong, unread = 0, list[str](), list[str]()
     with closing(Asking(conf, seconds)) as asking:
-        while level and len(paths) < _ACLS:
-            below = zip(level, asking.outcomes(*map(asking.client.listing, level)), strict=True)
-            level = [
-                f"{path}/{name}"
-                for path, names in below
-                if isinstance(names, list)
-                for name in names
-            ][: _ACLS - len(paths)]
-            paths = paths + level
-        told = asking.outcomes(*map(kazoo.GetACL, paths))
-    wrong = [
-        path
-        for path, acl in zip(paths, told, strict=True)
-        if isinstance(acl, NoAuth)
-        or (isinstance(acl, tuple) and any(one.id.scheme == "world" for one in acl[0]))
-    ]
+        while level and number < _ACLS:
+            number += len(level)
+            acls = asking.outcomes(*map(kazoo.GetACL, level))
+            lists = asking.outcomes(*map(asking.client.listing, level))
+            told = list(zip(level, acls, lists, strict=True))
+            wrong += [path for path, acl, _ in told if isinstance(acl, NoAuth) or _is_open(acl)]
+            unread += [path for path, *both in told if any(isinstance(x, TimeUp) for x in both)]
+            below = ((path, names) for path, _, names in told if isinstance(names, list))
+            level = [f"{path}/{name}" for path, names in below for name in names]
+            level = level[: _ACLS - number]
+    if unread and not wrong:
+        return warning(
+            "ACL",
+            f"{len(unread)} of {number} nodes could not be read in time, so they may be open.",
+            "Look again with a longer --budget.",
+        )
     if not wrong:
-        return ok("ACL", f"none of {len(paths)} nodes is open to everyone")
+        return ok("ACL", f"none of {number} nodes is open to everyone")
     return warning(
         "ACL",
-        f"{len(wrong)} of {len(paths)} nodes are open to everyone, or closed to this user, "
+        f"{len(wrong)} of {number} nodes are open to everyone, or closed to this user, "
         f"{clipped(wrong[0])} among them: nodes keep the ACL that they were created with.",
         "Set their ACL: docs/how-to/least-privilege.md has a recipe.",
     )
+
+
+def _is_open(acl: Any) -> bool:
+    return isinstance(acl, tuple) and any(one.id.scheme == "world" for one in acl[0])
 
 
 def _stranger(conf: Configuration, seconds: float) -> Finding:

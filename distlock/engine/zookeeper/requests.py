@@ -96,17 +96,13 @@ class Requests:
             [kazoo.Create(*step) if isinstance(step, Create2) else step for step in steps]
         )
 
-    def syncing(self, path: str) -> Any:
-        # A deposed leader answers a sync, and does not know what others have written since.
-        return self.proof(path, by_write=True)
-
     def proof(self, path: str, *, by_write: bool) -> Any:
         """Ask for an answer that only a server in touch with the leader gives: a sync or a write.
 
         A deposed leader still answers a sync for a while (ZOOKEEPER-1675, -2136;
-        ``Leader.processSync`` needs no quorum). It never answers a write. The write is a
-        transaction that changes nothing: it checks whether the node `path` exists.
-        `errors.refusal` reads the answer.
+        ``Leader.processSync`` needs no quorum), and does not know what others have written since.
+        It never answers a write. The write is a transaction that changes nothing: it checks whether
+        the node `path` exists. `errors.refusal` reads the answer.
         """
         return self.multi([self.presence(path)]) if by_write else kazoo.Sync(path)
 
