@@ -117,6 +117,10 @@ class EngineClient(Requests, Protocol):
         """The session's id and its password: whoever has both can end it."""
 
     @property
+    def reason(self) -> str:
+        """Why there is no connection, in a few words."""
+
+    @property
     def session_timeout(self) -> float:
         """The session timeout that the server granted, in seconds; 0 before the first session."""
 

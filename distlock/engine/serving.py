@@ -261,6 +261,12 @@ class Submitting:
     _child_watchers: dict[str, set[Any]]
 
     @property
+    def reason(self) -> str:
+        """Why there is no connection, in a few words."""
+        reason: str = self._connection.reason
+        return reason
+
+    @property
     def server(self) -> str:
         """Host and port of the connected server, or its Unix socket; empty without a connection."""
         connected = self._connection._socket

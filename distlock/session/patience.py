@@ -56,10 +56,9 @@ class Patience:
         elif session.over:
             return 0.0
         else:
-            bearable = session.conf.connect_timeout
-            if in_line:
-                asked_at, bearable = down_since or asked_at, bearable + session.timeout
-            ends_at = min(self.answer_by, asked_at + bearable)
+            # Since the loss: who comes later need not find out anew that nobody answers.
+            bearable = session.conf.connect_timeout + (session.timeout if in_line else 0.0)
+            ends_at = min(self.answer_by, (down_since or asked_at) + bearable)
             if now < self.deadline:  # to the deadline first: what is known then decides
                 ends_at = min(ends_at, self.deadline)
         return min(ends_at - now, LOOK_SECONDS)

@@ -322,9 +322,11 @@ class SessionRequests:
             error.key = key
             return error
         error = error or self._client.trouble
-        conf = self.conf
+        conf, text = self.conf, self._client.explain(error)
+        if error is None and self.disconnected_at is not None:
+            text += f" The last try to connect: {self._client.reason}."
         found = LockUnavailable(
-            self._client.explain(error), key=key, retry_after=conf.retry_after, using=conf.alias
+            text, key=key, retry_after=conf.retry_after, using=conf.alias
         )
         found.__cause__ = error
         return found

@@ -106,6 +106,22 @@ def test_a_task_is_told_in_the_same_time(
         asyncio.run(zk_lock("key").aacquire(timeout=None))
 
 
+def test_after_the_first_error_later_calls_fail_at_once_until_the_next_contact(
+    short_times: TcpProxy,
+) -> None:
+    cut_later(short_times)
+    with pytest.raises(LockUnavailable):
+        zk_lock("key").acquire()
+    with within(CONNECT_TIMEOUT / 2):
+        for timeout in (0, 1, 9, None):
+            with pytest.raises(LockUnavailable, match="last try to connect"):
+                zk_lock("key").acquire(timeout=timeout)
+    short_times.pass_through()
+    eventually(lambda: session_for().connected, PATIENCE)
+    with zk_lock("key"):
+        pass
+
+
 @pytest.mark.usefixtures("as_shipped")
 def test_a_port_nobody_listens_on_is_unavailable(two_sessions: Settings) -> None:
     (port,) = free_ports(1)
@@ -189,6 +205,7 @@ def test_connects_within_two_seconds_after_an_outage(short_times: TcpProxy) -> N
     eventually(lambda: down_for(session) > 5)
     short_times.pass_through()
     with within(2):
+        eventually(lambda: session.connected, PATIENCE)
         assert zk_lock("key").acquire(timeout=None)
     zk_lock("key").release()
 

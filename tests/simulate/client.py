@@ -73,6 +73,7 @@ class Client(Requests):
 
     chroot = ""
     trouble = None
+    reason = "no answer"
     pings = Real.pings
     #: For `Connection._ping`: it is on its own thread, and no other sends there.
     wire = None
