@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Literal, ParamSpec, TypeVar, cast
 
@@ -20,6 +20,7 @@ from .exceptions import LockBusy, LockKeyError
 from .keys.templates import KeyTemplate
 from .locks.lock import Options
 from .locks.mutex import Mutex
+from .locks.rwlock import ReadWriteLock
 from .owner.hold import Hold
 from .transactions import OpensOwnTransaction, claimed_databases
 
@@ -35,6 +36,7 @@ PUT_OFF = ("retry", "queue")
 def zk_locked(
     template: str,
     *,
+    mode: Literal["read", "write"] | None = None,
     timeout: Any = UNSET,
     on_busy: OnBusy | None = None,
     busy_limit: int | None = None,
@@ -61,6 +63,8 @@ def zk_locked(
     release.
 
     :param template: the key; ``<name>`` is an argument, ``<order.pk>`` follows attributes
+    :param mode: "read" shares the lock with other readers, and "write" excludes them: the two locks
+        of `zk_rwlock`. By default it is that of `zk_lock`, which excludes both
     :param timeout: seconds to wait, 0 to try once, None for ever; by default the setting
         ``TIMEOUT`` (5 s)
     :param on_busy: the reaction to a lock that is busy after `timeout`:
@@ -95,6 +99,12 @@ def zk_locked(
             f"on_busy must be one of {', '.join(map(repr, _POLICIES))} or a callable, not "
             f"{on_busy!r}."
         )
+    if mode is not None and (mode not in ("read", "write") or handoff or not fair):
+        raise ValueError(
+            f'mode= is "read" or "write", without handoff= and fair=False, not {mode!r:.80}.'
+        )
+    if mode == "read" and on_busy == "queue":
+        raise ValueError('on_busy="queue" serves one task after another; readers take "retry".')
     options = Options(
         timeout=None if on_busy == "wait" and timeout is UNSET else timeout,
         using=using,
@@ -112,7 +122,7 @@ def zk_locked(
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if isinstance(function, staticmethod | classmethod):
             return cast("Callable[P, R]", type(function)(decorate(function.__func__)))
-        locked = Locked(function, parsed, options, on_busy, patience)
+        locked = Locked(function, parsed, options, mode, on_busy, patience)
         return cast("Callable[P, R]", locked.wrapper())
 
     return decorate
@@ -144,6 +154,7 @@ class Locked:
     function: Callable[..., Any]
     template: KeyTemplate
     options: Options
+    mode: Literal["read", "write"] | None
     on_busy: OnBusy | None
     patience: tuple[int | None, float | None]
 
@@ -220,7 +231,7 @@ class Locked:
             try:
                 # The lock has a block of its own: a soft time limit between two steps of an
                 # ExitStack, which is written in Python, would leave it held.
-                with Mutex(self.key(args, kwargs), self.options) as hold, ExitStack() as stack:
+                with self.lock(self.key(args, kwargs)) as hold, ExitStack() as stack:
                     return self.run(stack, hold, args, kwargs)
             except LockBusy as busy:
                 if hold is not None:  # of another lock, in the function
@@ -251,7 +262,7 @@ class Locked:
                 raise RuntimeError("You cannot use ATOMIC_REQUESTS with async views.")
             hold = None
             try:
-                async with Mutex(self.key(args, kwargs), self.options) as hold:
+                async with self.lock(self.key(args, kwargs)) as hold:
                     result = self.function(*args, **kwargs)
                     return await result if inspect.isawaitable(result) else result
             except LockBusy as busy:
@@ -267,6 +278,17 @@ class Locked:
         method = self.bound and self.bound.func
         view = getattr(method, "__self__", None) or next(iter(args), None)
         return getattr(view, "view_is_async", False) is True
+
+    def lock(self, key: str, timeout: float | None = None) -> Mutex:
+        """Return the lock of one call.
+
+        :param timeout: seconds to wait, in place of the decorator's
+        """
+        options = self.options if timeout is None else replace(self.options, timeout=timeout)
+        if self.mode is None:
+            return Mutex(key, options)
+        both = ReadWriteLock(key, options)
+        return both.read if self.mode == "read" else both.write
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         return self.template.bind(self.signature, args, kwargs)

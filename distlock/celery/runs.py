@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from contextlib import ExitStack
-from dataclasses import replace
 from inspect import ismethod
 from typing import Any, NoReturn
 
@@ -106,7 +105,7 @@ class Run:
             return self.locked.run(stack, hold, args, kwargs)
 
     def _enter(self, stack: ExitStack) -> Hold:
-        mutex = self._mutex(self._patience())
+        mutex = self.locked.lock(self.key, self._patience())
         # Not every broker tells, and a wait without end never learns the holder, so it asks first.
         redelivered = (self.request.delivery_info or {}).get("redelivered")
         waits_again = self.record.put_off and self.locked.on_busy == "wait"
@@ -137,23 +136,19 @@ class Run:
             # A delayed task costs more than a short hold, and so do all tasks behind its ticket.
             short = min(patience, self._retry_after)
             try:
-                return stack.enter_context(self._mutex(timeout=short))
+                return stack.enter_context(self.locked.lock(self.key, short))
             except LockBusy as busy:
                 if self._is_this_task(busy.holder):
                     raise
             patience -= short
         ticket.stand(patience + self._pause_in_line(ticket.ahead) + LATE)
-        mutex = self._mutex(timeout=patience)
+        mutex = self.locked.lock(self.key, patience)
         if not ticket.ahead:
             return stack.enter_context(mutex)
         if (holder := mutex.holder()) is None and self.record.busy:  # nobody's end wakes it
             wake_first(self.task.app, ticket)
         what = f"The lock {self.key!r} has a line, and tickets ahead: {ticket.ahead}."
         raise self._busy(what, holder)
-
-    def _mutex(self, timeout: float | None = None) -> Mutex:
-        options = self.locked.options
-        return Mutex(self.key, options if timeout is None else replace(options, timeout=timeout))
 
     def _patience(self) -> float | None:
         """Return the time-out of a retry, None if ``timeout=`` sets it."""
@@ -183,7 +178,7 @@ class Run:
         living one works: the broker has delivered its message twice, and this copy is dropped.
         """
         own = label_of(self.task)  # of a retry, another than that of the run before
-        mutex = self._mutex(timeout=1.5 * session_for(self.using).timeout + 1)
+        mutex = self.locked.lock(self.key, timeout=1.5 * session_for(self.using).timeout + 1)
         try:
             hold = stack.enter_context(mutex)
         except LockBusy as busy:
@@ -193,7 +188,7 @@ class Run:
             if living is not None:
                 raise
             # The dead one was only waiting, and a rival holds the lock.
-            hold = stack.enter_context(self._mutex(self._patience()))
+            hold = stack.enter_context(self.locked.lock(self.key, self._patience()))
         if other is not None and other.label == own and self._has_succeeded():
             self._drop("has just ended")
         return hold

@@ -325,8 +325,6 @@ class SessionRequests:
         conf, text = self.conf, self._client.explain(error)
         if error is None and self.disconnected_at is not None:
             text += f" The last try to connect: {self._client.reason}."
-        found = LockUnavailable(
-            text, key=key, retry_after=conf.retry_after, using=conf.alias
-        )
+        found = LockUnavailable(text, key=key, retry_after=conf.retry_after, using=conf.alias)
         found.__cause__ = error
         return found
