@@ -6,10 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from .decorators import zk_limited as zk_limited
     from .decorators import zk_locked as zk_locked
     from .exceptions import DeadlockDetected as DeadlockDetected
     from .exceptions import DistlockError as DistlockError
     from .exceptions import IncompatiblePeer as IncompatiblePeer
+    from .exceptions import LimitReached as LimitReached
     from .exceptions import LockBusy as LockBusy
     from .exceptions import LockInTransaction as LockInTransaction
     from .exceptions import LockKeyError as LockKeyError
@@ -44,9 +46,9 @@ if TYPE_CHECKING:
 
 #: The public names of each module.
 _MODULES: Final = {
-    "decorators": "zk_locked",
-    "exceptions": "DeadlockDetected DistlockError IncompatiblePeer LockBusy LockInTransaction "
-    "LockKeyError LockLost LockUnavailable NotOwner StaleToken TooManyLocks",
+    "decorators": "zk_limited zk_locked",
+    "exceptions": "DeadlockDetected DistlockError IncompatiblePeer LimitReached LockBusy "
+    "LockInTransaction LockKeyError LockLost LockUnavailable NotOwner StaleToken TooManyLocks",
     "fencing": "FencedModel FenceField",
     "keys.templates": "escape_key",
     "lease.persistent": "zk_lease",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, Literal, ParamSpec, TypeVar, cast
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.db import transaction
@@ -21,7 +21,9 @@ from .keys.templates import KeyTemplate
 from .locks.lock import Options
 from .locks.mutex import Mutex
 from .locks.rwlock import ReadWriteLock
+from .locks.semaphore import Semaphore
 from .owner.hold import Hold
+from .queue.semaphore import whole
 from .transactions import OpensOwnTransaction, claimed_databases
 
 P = ParamSpec("P")
@@ -29,6 +31,17 @@ R = TypeVar("R")
 
 OnBusy = Literal["raise", "wait", "skip", "retry", "queue"] | Callable[..., Any]
 _POLICIES = ("raise", "wait", "skip", "retry", "queue")
+
+
+class Limited(NamedTuple):
+    """How many permits there are for a key, and how many a call takes."""
+
+    limit: int | Callable[..., int]
+    permits: int
+
+
+#: The kind of lock: that of `zk_lock`, one of `zk_rwlock`, or permits.
+Kind = Literal["read", "write"] | Limited | None
 #: The policies that delay a Celery task.
 PUT_OFF = ("retry", "queue")
 
@@ -92,13 +105,6 @@ def zk_locked(
     :raises LockKeyError: at decoration for a malformed template, or one that names no argument of
         the function; at the call for an empty value
     """
-    warn_unless_installed("zk_locked", stacklevel=2)
-    parsed = KeyTemplate(template)
-    if not (on_busy is None or on_busy in _POLICIES or callable(on_busy)):
-        raise ValueError(
-            f"on_busy must be one of {', '.join(map(repr, _POLICIES))} or a callable, not "
-            f"{on_busy!r}."
-        )
     if mode is not None and (mode not in ("read", "write") or handoff or not fair):
         raise ValueError(
             f'mode= is "read" or "write", without handoff= and fair=False, not {mode!r:.80}.'
@@ -115,14 +121,85 @@ def zk_locked(
         on_revoke=on_revoke,
         max_hold=max_hold,
         cancel_on_loss=cancel_on_loss,
-        template=parsed.text,
+        template=template,
     )
     patience = _patience(busy_limit, busy_deadline, on_busy)
+    return _decorator(KeyTemplate(template), options, mode, on_busy, patience)
+
+
+def zk_limited(
+    template: str,
+    limit: int | Callable[..., int],
+    *,
+    permits: int = 1,
+    timeout: Any = UNSET,
+    on_busy: OnBusy | None = None,
+    busy_limit: int | None = None,
+    busy_deadline: Any = UNSET,
+    using: str = "default",
+    max_hold: Any = None,
+    cancel_on_loss: bool = False,
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Run at most `limit` calls of the decorated function at a time for each key, in all processes.
+
+    ::
+
+        @shared_task
+        @zk_limited("customer:<customer>", 3)
+        def report(customer): ...
+
+    It decorates what `zk_locked` does, with the permits of a `zk_semaphore`: a killed process gives
+    its permits back with its session. It is not reentrant. A view that gets no permit answers 429.
+
+    :param template: the key, as in `zk_locked`
+    :param limit: the number of permits of one key, or a function that returns it for the arguments
+        of the call; a limit that is set at run time (`Semaphore.limit`) overrides it
+    :param permits: the number of permits that one call takes, all or none
+    :param timeout: seconds to wait, as in `zk_locked`
+    :param on_busy: the reaction when too few permits are free after `timeout`, as in `zk_locked`,
+        but for ``"queue"``
+    :param busy_limit: how often a task is delayed before it raises, as in `zk_locked`
+    :param busy_deadline: the same in seconds since the first try, as in `zk_locked`
+    :param using: the alias in ``DISTLOCK``
+    :param max_hold: seconds after which a permit is given up, as in `zk_lock`
+    :param cancel_on_loss: True cancels the call of a coroutine function at a loss, as in `zk_lock`
+    :raises LimitReached: see `on_busy`
+    :raises LockUnavailable: the lock server did not answer
+    :raises LockKeyError: as in `zk_locked`
+    """
+    if on_busy == "queue":
+        raise ValueError('on_busy="queue" serves one task after another; a limit takes "retry".')
+    options = Options(
+        timeout=None if on_busy == "wait" and timeout is UNSET else timeout,
+        using=using,
+        max_hold=max_hold,
+        cancel_on_loss=cancel_on_loss,
+        template=template,
+    )
+    limit = limit if callable(limit) else whole(limit, "limit")
+    limited = Limited(limit, whole(permits, "permits"))
+    patience = _patience(busy_limit, busy_deadline, on_busy)
+    return _decorator(KeyTemplate(template), options, limited, on_busy, patience)
+
+
+def _decorator(
+    template: KeyTemplate,
+    options: Options,
+    kind: Kind,
+    on_busy: OnBusy | None,
+    patience: tuple[int | None, float | None],
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    warn_unless_installed("zk_locked", stacklevel=3)
+    if not (on_busy is None or on_busy in _POLICIES or callable(on_busy)):
+        raise ValueError(
+            f"on_busy must be one of {', '.join(map(repr, _POLICIES))} or a callable, not "
+            f"{on_busy!r}."
+        )
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if isinstance(function, staticmethod | classmethod):
             return cast("Callable[P, R]", type(function)(decorate(function.__func__)))
-        locked = Locked(function, parsed, options, mode, on_busy, patience)
+        locked = Locked(function, template, options, kind, on_busy, patience)
         return cast("Callable[P, R]", locked.wrapper())
 
     return decorate
@@ -154,7 +231,7 @@ class Locked:
     function: Callable[..., Any]
     template: KeyTemplate
     options: Options
-    mode: Literal["read", "write"] | None
+    kind: Kind
     on_busy: OnBusy | None
     patience: tuple[int | None, float | None]
 
@@ -231,7 +308,7 @@ class Locked:
             try:
                 # The lock has a block of its own: a soft time limit between two steps of an
                 # ExitStack, which is written in Python, would leave it held.
-                with self.lock(self.key(args, kwargs)) as hold, ExitStack() as stack:
+                with self.lock(self.key(args, kwargs), args, kwargs) as hold, ExitStack() as stack:
                     return self.run(stack, hold, args, kwargs)
             except LockBusy as busy:
                 if hold is not None:  # of another lock, in the function
@@ -262,7 +339,7 @@ class Locked:
                 raise RuntimeError("You cannot use ATOMIC_REQUESTS with async views.")
             hold = None
             try:
-                async with self.lock(self.key(args, kwargs)) as hold:
+                async with self.lock(self.key(args, kwargs), args, kwargs) as hold:
                     result = self.function(*args, **kwargs)
                     return await result if inspect.isawaitable(result) else result
             except LockBusy as busy:
@@ -279,16 +356,26 @@ class Locked:
         view = getattr(method, "__self__", None) or next(iter(args), None)
         return getattr(view, "view_is_async", False) is True
 
-    def lock(self, key: str, timeout: float | None = None) -> Mutex:
+    def lock(
+        self,
+        key: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        timeout: float | None = None,
+    ) -> Mutex | Semaphore:
         """Return the lock of one call.
 
         :param timeout: seconds to wait, in place of the decorator's
         """
         options = self.options if timeout is None else replace(self.options, timeout=timeout)
-        if self.mode is None:
+        if isinstance(self.kind, Limited):
+            limit, wanted = self.kind
+            number = limit(*args, **kwargs) if callable(limit) else limit
+            return Semaphore(key, number, options, wanted=wanted)
+        if self.kind is None:
             return Mutex(key, options)
         both = ReadWriteLock(key, options)
-        return both.read if self.mode == "read" else both.write
+        return both.read if self.kind == "read" else both.write
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         return self.template.bind(self.signature, args, kwargs)

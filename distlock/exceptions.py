@@ -52,6 +52,13 @@ class LockBusy(DistlockError):
     using: str = "default"
 
 
+class LimitReached(LockBusy):
+    """Too few permits of a semaphore, or of `zk_limited`, were free in time.
+
+    Nothing is wrong. A view answers 429; in a task, try again later, or raise the limit.
+    """
+
+
 @dataclass(eq=False, repr=False)
 class LockUnavailable(DistlockError):
     """The lock server could not be reached in time, or refused the request; the lock is not held.

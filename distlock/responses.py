@@ -15,7 +15,7 @@ from django.template.loader import render_to_string
 from django.utils.translation import gettext as _
 
 from .conf import configuration
-from .exceptions import DeadlockDetected, LockBusy, LockUnavailable
+from .exceptions import DeadlockDetected, LimitReached, LockBusy, LockUnavailable
 from .logs.loggers import logger
 
 #: The media type of a problem document.
@@ -40,9 +40,10 @@ def is_refused(error: BaseException) -> TypeGuard[Refused]:
 def refusal(request: HttpRequest, error: Refused) -> HttpResponse:
     """Return the answer to a request that could not get its lock.
 
-    423 (the setting ``BUSY_STATUS``) for `LockBusy`, and for a `DeadlockDetected` that gave way;
-    503 for `LockUnavailable`; with an integer ``Retry-After``, spread so that requests
-    refused together do not return together. A problem document (RFC 9457) for clients that
+    429 for `LimitReached`; 423 (the setting ``BUSY_STATUS``) for any other `LockBusy`, and for a
+    `DeadlockDetected` that gave way; 503 for `LockUnavailable`; with an integer ``Retry-After``,
+    spread so that requests refused together do not return together. A problem document (RFC 9457)
+    for clients that
     prefer JSON, else the template ``distlock/423.html`` or ``distlock/503.html``, which a site can
     override. The answer does not have the key, which the client may not be meant to know.
     It does not say that nothing was changed: a view may write before it asks for a lock.
@@ -87,7 +88,8 @@ def problem(error: Refused) -> tuple[dict[str, Any], dict[str, str]]:
         status: int = HTTPStatus.SERVICE_UNAVAILABLE
         title = _("This cannot be done safely right now")
     else:
-        status = configuration(error.using).busy_status
+        reached = isinstance(error, LimitReached)
+        status = 429 if reached else configuration(error.using).busy_status
         title = _("Somebody else is working on this right now")
     seconds = max(1, math.ceil(error.retry_after * random.uniform(1, 2)))  # noqa: S311 - no secret
     detail = _("Try again in %(seconds)d s.") % {"seconds": seconds}

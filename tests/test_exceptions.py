@@ -15,6 +15,7 @@ from distlock import (
     DistlockError,
     Hold,
     IncompatiblePeer,
+    LimitReached,
     LockBusy,
     LockInTransaction,
     LockKeyError,
@@ -32,6 +33,7 @@ from tests.kit.helpers import raw_client
 
 CAUSES = [
     LockBusy,
+    LimitReached,
     LockUnavailable,
     LockLost,
     NotOwner,
@@ -49,8 +51,8 @@ def test_there_is_one_class_a_cause_and_one_for_all() -> None:
     public = {getattr(distlock, name) for name in distlock.__all__}
     errors = {one for one in public if isinstance(one, type) and issubclass(one, Exception)}
     assert errors == {DistlockError, *CAUSES}
-    assert all(cause.__bases__[0] is DistlockError for cause in CAUSES if cause is not TooManyLocks)
-    assert TooManyLocks.__bases__ == (LockUnavailable,)  # so that it is handled as such
+    handled_as = {TooManyLocks: LockUnavailable, LimitReached: LockBusy}
+    assert all(cause.__bases__[0] is handled_as.get(cause, DistlockError) for cause in CAUSES)
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,17 @@ import random
 import time
 from contextlib import ExitStack
 from inspect import ismethod
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from celery import states
 from celery.exceptions import Ignore
 
 from distlock.conf import UNSET, configuration
-from distlock.decorators import PUT_OFF, Locked
+from distlock.decorators import PUT_OFF, Limited, Locked
 from distlock.exceptions import LockBusy, LockUnavailable
 from distlock.keys.znodes import Participant
 from distlock.locks.mutex import Mutex
+from distlock.locks.semaphore import Semaphore
 from distlock.owner.hold import Hold
 from distlock.owner.owner import MAX_LABEL
 from distlock.session.registry import session_for
@@ -59,11 +60,12 @@ class Run:
         self._retries = self.in_worker and locked.on_busy in (None, *PUT_OFF)
         self._retry_after = configuration(self.using).retry_after
         self.key = ""
+        self.call: tuple[Any, Any] = (), {}
         self.ticket: Ticket | None = None
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function under its lock, or answer by its policy."""
-        self.key = self.locked.key(args, kwargs)
+        self.key, self.call = self.locked.key(args, kwargs), (args, kwargs)
         self.around.append(self.locked)
         try:
             return self._run(args, kwargs)
@@ -105,11 +107,13 @@ class Run:
             return self.locked.run(stack, hold, args, kwargs)
 
     def _enter(self, stack: ExitStack) -> Hold:
-        mutex = self.locked.lock(self.key, self._patience())
+        mutex = self.locked.lock(self.key, *self.call, self._patience())
         # Not every broker tells, and a wait without end never learns the holder, so it asks first.
         redelivered = (self.request.delivery_info or {}).get("redelivered")
         waits_again = self.record.put_off and self.locked.on_busy == "wait"
-        may_be_copy = self.in_worker and (redelivered or waits_again)
+        # A copy of a task that takes a permit finds the task's own, which says nothing.
+        of_one = not isinstance(self.locked.kind, Limited)
+        may_be_copy = of_one and self.in_worker and (redelivered or waits_again)
         other = self._other_run(mutex) if may_be_copy else None
         if other is None:
             try:
@@ -118,7 +122,7 @@ class Run:
                 return stack.enter_context(mutex)
             except LockBusy as busy:
                 other = busy.holder
-                if other is None and self.request.retries and not self._retries:
+                if other is None and of_one and self.request.retries and not self._retries:
                     return stack.enter_context(mutex)  # its earlier run may have left just now
                 if not self._is_this_task(other):
                     raise
@@ -136,13 +140,13 @@ class Run:
             # A delayed task costs more than a short hold, and so do all tasks behind its ticket.
             short = min(patience, self._retry_after)
             try:
-                return stack.enter_context(self.locked.lock(self.key, short))
+                return stack.enter_context(self.locked.lock(self.key, *self.call, short))
             except LockBusy as busy:
                 if self._is_this_task(busy.holder):
                     raise
             patience -= short
         ticket.stand(patience + self._pause_in_line(ticket.ahead) + LATE)
-        mutex = self.locked.lock(self.key, patience)
+        mutex = cast("Mutex", self.locked.lock(self.key, *self.call, patience))
         if not ticket.ahead:
             return stack.enter_context(mutex)
         if (holder := mutex.holder()) is None and self.record.busy:  # nobody's end wakes it
@@ -157,7 +161,7 @@ class Run:
         tries = self.record.busy
         return PART_IN_LINE * self._pause(tries) if tries else 0.0
 
-    def _other_run(self, mutex: Mutex) -> Participant | None:
+    def _other_run(self, mutex: Mutex | Semaphore) -> Participant | None:
         """Return another run of this task that holds the lock or waits for it, before this one."""
         return next(filter(self._is_this_task, mutex.participants()), None)
 
@@ -178,7 +182,8 @@ class Run:
         living one works: the broker has delivered its message twice, and this copy is dropped.
         """
         own = label_of(self.task)  # of a retry, another than that of the run before
-        mutex = self.locked.lock(self.key, timeout=1.5 * session_for(self.using).timeout + 1)
+        patience = 1.5 * session_for(self.using).timeout + 1
+        mutex = self.locked.lock(self.key, *self.call, patience)
         try:
             hold = stack.enter_context(mutex)
         except LockBusy as busy:
@@ -188,7 +193,7 @@ class Run:
             if living is not None:
                 raise
             # The dead one was only waiting, and a rival holds the lock.
-            hold = stack.enter_context(self.locked.lock(self.key, self._patience()))
+            hold = stack.enter_context(self.locked.lock(self.key, *self.call, self._patience()))
         if other is not None and other.label == own and self._has_succeeded():
             self._drop("has just ended")
         return hold

@@ -9,7 +9,7 @@ from typing import Any, Final
 from django.dispatch import Signal
 
 from distlock import signals
-from distlock.exceptions import DeadlockDetected, LockBusy, LockUnavailable
+from distlock.exceptions import DeadlockDetected, LimitReached, LockBusy, LockUnavailable
 
 #: The ends of the signals' names.
 EVENTS: Final = ("acquired", "contended", "failed", "at_risk", "lost", "released")
@@ -47,7 +47,12 @@ class Receivers:
                 yield getattr(signals, f"lock_{event}"), getattr(self, f"_{event}")
 
 
-_OUTCOMES = {LockBusy: "busy", LockUnavailable: "unavailable", DeadlockDetected: "deadlock"}
+_OUTCOMES = {
+    LockBusy: "busy",
+    LimitReached: "busy",
+    LockUnavailable: "unavailable",
+    DeadlockDetected: "deadlock",
+}
 
 
 def outcome_of(error: Exception) -> str:

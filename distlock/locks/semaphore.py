@@ -17,7 +17,7 @@ from distlock.contenders.semaphore import SemaphoreContender
 from distlock.contenders.waiting import Attempt
 from distlock.engine.calls import Call
 from distlock.engine.errors import NoNode
-from distlock.exceptions import LockLost, NotOwner
+from distlock.exceptions import LimitReached, LockLost, NotOwner
 from distlock.keys import templates, znodes
 from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import current
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 class Permits(KeyLock):
     """Acquires and releases permits, for the semaphore and its mutex."""
 
+    #: How many permits a block takes.
+    wanted = 1
+
     def __init__(self, key: str, limit: Limit, options: Options) -> None:
         super().__init__(key, options)
         self._id = (self.using, f"{self._name}/semaphore")
@@ -49,13 +52,13 @@ class Permits(KeyLock):
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         returned: list[Held] = []
         try:
-            self._give_back(self._permits(current()), 1, returned)
+            self._give_back(self._permits(current()), self.wanted, returned)
         except (LockLost, NotOwner):
             if error is None:  # the body's own takes precedence
                 raise
         except BaseException:  # a soft time limit landed here
             if not returned:
-                self._give_back(self._permits(current()), 1, returned)
+                self._give_back(self._permits(current()), self.wanted, returned)
             raise
 
     # --- looking ---------------------------------------------------------------------------------
@@ -98,12 +101,12 @@ class Permits(KeyLock):
         :meta private:
         """
         permits = self._permits(current())
-        left = max(len(on(permits)) - 1, 0)
+        left = max(len(on(permits)) - self.wanted, 0)
 
         def undo() -> None:
             self._undo(permits, on(permits)[left:])
 
-        return BlockEnd(partial(self._give_back, permits, 1, []), undo)
+        return BlockEnd(partial(self._give_back, permits, self.wanted, []), undo)
 
     # --- how it works ----------------------------------------------------------------------------
 
@@ -118,17 +121,17 @@ class Permits(KeyLock):
         entered: Callable[[Hold], object] | None = None,
         *,
         quiet: bool = False,
-        wanted: int = 1,
+        wanted: int = 0,
     ) -> Call[Hold | None]:
         permits = self._permits(None if entered is None else owner)
-        attempt = self._attempt(owner, wanted, blocking, timeout)
+        attempt = self._attempt(owner, wanted or self.wanted, blocking, timeout)
         taken: list[Held] = []
 
         def conclude(attempt: Awaited) -> Hold | None:
             hold = self._conclude(permits, taken, attempt)
             if entered is not None and not (quiet and hold is None):
                 if hold is None:
-                    raise attempt.busy(repr(self), ": all permits are taken")
+                    raise attempt.busy(repr(self), ": all permits are taken", kind=LimitReached)
                 entered(hold)
             return hold
 
@@ -211,8 +214,9 @@ class Semaphore(Permits):
     Source: Curator's ``InterProcessSemaphoreV2``, the interface of :class:`threading.Semaphore`.
     """
 
-    def __init__(self, key: str, limit: int, options: Options) -> None:
+    def __init__(self, key: str, limit: int, options: Options, *, wanted: int = 1) -> None:
         super().__init__(key, Limit(key, limit), options)
+        self.wanted = wanted
 
     def __repr__(self) -> str:
         return f"zk_semaphore({self.key!r}, {self.limit}, using={self.using!r})"

@@ -70,12 +70,14 @@ class Patience:
         elif isinstance(error, DistlockError):
             announce(lock_failed, sender, about, waited=self.waited, error=error)
 
-    def busy(self, what: str, by: str = "", holder: Any = None) -> LockBusy:
+    def busy(
+        self, what: str, by: str = "", holder: Any = None, kind: type[LockBusy] = LockBusy
+    ) -> LockBusy:
         """Return the error for a caller that has waited in vain.
 
         :param by: what keeps the lock busy, as the end of a sentence
         """
-        return LockBusy(
+        return kind(
             f"{what} is busy after {self.waited:.1f} s{by}. Try again later, or wait longer with "
             "timeout=.",
             key=self.key,

@@ -107,7 +107,7 @@ def test_an_absent_zookeeper_is_an_outcome(broken_link: TcpProxy, samples: Sampl
     with pytest.raises(LockUnavailable), zk_lock("key"):
         pass
     assert samples("acquires_total", outcome="unavailable") == 1
-    assert samples("wait_seconds_sum") >= 1  # CONNECT_TIMEOUT
+    assert samples("wait_seconds_sum") > 0.5  # CONNECT_TIMEOUT is 1, from the loss on
 
 
 def test_a_lost_lock_is_not_held_any_more_and_its_release_changes_nothing(

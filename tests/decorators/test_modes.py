@@ -50,7 +50,7 @@ def test_coroutines_share_it_too() -> None:
         return pk
 
     async def main() -> list[int]:
-        return await asyncio.wait_for(asyncio.gather(render(1), render(1)), 10)
+        return list(await asyncio.wait_for(asyncio.gather(render(1), render(1)), 10))
 
     assert asyncio.run(main()) == [1, 1]
 

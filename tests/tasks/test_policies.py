@@ -62,6 +62,16 @@ def test_three_contenders_without_any_retries_finish_under_their_own_ids(
     eventually(lambda: in_line(key) == 0, PATIENCE, "an empty line")
 
 
+def test_tasks_under_a_limit_are_put_off_and_come_again(troupe: Fleet, key: str) -> None:
+    results = [task(troupe, "two_at_a_time").delay(key, str(number)) for number in range(6)]
+    assert [run(result) for result in results] == [str(number) for number in range(6)]
+    inside = most = 0
+    for line in troupe.stage.told(key):
+        inside += 1 if line.facts[0] == "enter" else -1
+        most = max(most, inside)
+    assert (most, inside) == (2, 0)
+
+
 def test_one_that_is_put_off_gives_its_slot_to_others(troupe: Fleet, key: str, busy: Event) -> None:
     put_off = [task(troupe, "retry").delay(key, key) for _ in range(12)]  # three for each child
     for result in put_off:

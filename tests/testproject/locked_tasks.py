@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery import shared_task
 
-from distlock import LockBusy, zk_locked
+from distlock import LockBusy, zk_limited, zk_locked
 from distlock.celery import wakes
 from distlock.celery.queued_once import QueuedOnce
 from tests.testproject.tasks import stage
@@ -36,6 +36,16 @@ def retry(self: Any, key: str, actor: str) -> dict[str, Any]:
     stage().tell(actor, "leave", key)
     request = self.request
     return {"id": request.id, "retries": request.retries, "headers": request.headers}
+
+
+@task(max_retries=0)
+@zk_limited("<key>", 2)
+def two_at_a_time(key: str, actor: str) -> str:
+    """Tell when it is inside."""
+    stage().tell(key, "enter", actor)
+    time.sleep(0.2)
+    stage().tell(key, "leave", actor)
+    return actor
 
 
 @task(max_retries=0)
