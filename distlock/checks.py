@@ -79,7 +79,8 @@ def check_views(**_: Any) -> list[CheckMessage]:
             if getattr(method, "__module__", "") == "rest_framework.decorators":  # of @api_view
                 method = inspect.getclosurevars(method).nonlocals.get("func")
                 place = f"{view_class.__module__}.{view_class.__name__}"
-            if locked := getattr(method, "distlock", None):
+            locked = getattr(method, "distlock", None)
+            if locked is not None and locked.refused_inside(atomic):
                 options = _aliases().get(locked.options.using)
                 if not (isinstance(options, dict) and options.get("IN_TRANSACTION") == "allow"):
                     found[place] = view_class
@@ -87,9 +88,9 @@ def check_views(**_: Any) -> list[CheckMessage]:
         Error(
             f"{place}() is locked inside the transaction of ATOMIC_REQUESTS, so each call raises "
             "LockInTransaction.",
-            hint='Decorate dispatch: @method_decorator(zk_locked("…"), name="dispatch"), or write '
-            "@zk_locked above @api_view. Or begin inside the lock: transaction.non_atomic_requests "
-            'on the view, and zk_locked("…", atomic=True) where it is now.',
+            hint='Keep it until the COMMIT: zk_locked("…", until="commit"). Or decorate dispatch: '
+            '@method_decorator(zk_locked("…"), name="dispatch"), or write @zk_locked above '
+            "@api_view.",
             obj=view_class,
             id="distlock.E004",
         )

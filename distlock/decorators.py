@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -376,6 +376,11 @@ class Locked:
             return Mutex(key, options)
         both = ReadWriteLock(key, options)
         return both.read if self.kind == "read" else both.write
+
+    def refused_inside(self, databases: Collection[str]) -> bool:
+        """Return whether a call raises inside transactions on these databases."""
+        is_kept = set(databases) <= {self.options.transaction}
+        return not (isinstance(self.kind, Limited) or is_kept)
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         return self.template.bind(self.signature, args, kwargs)

@@ -19,7 +19,7 @@ from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 from rest_framework.viewsets import ViewSet
 
-from distlock import LockInTransaction, zk_locked
+from distlock import LockInTransaction, zk_limited, zk_locked
 from tests.checks.tools import found, messages
 from tests.kit.helpers import Urls
 
@@ -110,7 +110,7 @@ def test_the_wrong_order_is_found_and_each_call_raises(
     assert f"{__name__}.{name}() is locked inside" in message.msg
     assert 'name="dispatch"' in str(message.hint)
     assert "above @api_view" in str(message.hint)
-    with pytest.raises(LockInTransaction, match=r"its dispatch\(\)"):
+    with pytest.raises(LockInTransaction, match=r"dispatch\(\)"):
         Client().post("/stock/lamp/reserve/")
 
 
@@ -136,6 +136,8 @@ def test_it_is_quiet_for_the_right_orders(right: Settings) -> None:
         *(path("", view.as_view()) for view in (LockedDispatch, NotAtomic, View)),
         path("exempt/<sku>", exempt(api(locked_function))),
         path("above/<sku>", zk_locked("stock:<sku>")(api(function.__wrapped__))),
+        path("kept/<sku>", api(zk_locked("stock:<sku>", until="commit")(function.__wrapped__))),
+        path("limited/<sku>", api(zk_limited("stock:<sku>", 3)(function.__wrapped__))),
         router_of(method_decorator(exempt, name="dispatch")(type("E", (LockedAction,), {}))),
     )
     assert found() == []
