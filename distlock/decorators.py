@@ -377,10 +377,15 @@ class Locked:
         both = ReadWriteLock(key, options)
         return both.read if self.kind == "read" else both.write
 
+    @property
+    def shares(self) -> bool:
+        """Whether several calls of one key may run at a time by design, as under a limit."""
+        return isinstance(self.kind, Limited)
+
     def refused_inside(self, databases: Collection[str]) -> bool:
         """Return whether a call raises inside transactions on these databases."""
         is_kept = set(databases) <= {self.options.transaction}
-        return not (isinstance(self.kind, Limited) or is_kept)
+        return not (self.shares or is_kept)
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         return self.template.bind(self.signature, args, kwargs)

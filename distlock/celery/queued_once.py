@@ -194,7 +194,7 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
 
     def _key(self, args: Any, kwargs: Any) -> tuple[str, str]:
         """Return the key of the lease for a call, and the alias in ``DISTLOCK``."""
-        locked = locks_of(self)
+        locked = [one for one in locks_of(self) if not one.shares]
         if not locked:
             raise TypeError(
                 f"{self.name} has the base QueuedOnce and no lock. Its key identifies the tasks to "

@@ -12,7 +12,7 @@ from celery import states
 from celery.exceptions import Ignore
 
 from distlock.conf import UNSET, configuration
-from distlock.decorators import PUT_OFF, Limited, Locked
+from distlock.decorators import PUT_OFF, Locked
 from distlock.exceptions import LockBusy, LockUnavailable
 from distlock.keys.znodes import Participant
 from distlock.locks.mutex import Mutex
@@ -112,7 +112,7 @@ class Run:
         redelivered = (self.request.delivery_info or {}).get("redelivered")
         waits_again = self.record.put_off and self.locked.on_busy == "wait"
         # A copy of a task that takes a permit finds the task's own, which says nothing.
-        of_one = not isinstance(self.locked.kind, Limited)
+        of_one = not self.locked.shares
         may_be_copy = of_one and self.in_worker and (redelivered or waits_again)
         other = self._other_run(mutex) if may_be_copy else None
         if other is None:

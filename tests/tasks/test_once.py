@@ -14,7 +14,7 @@ from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, WorkerLostError
 from kombu.exceptions import OperationalError
 
-from distlock import LockBusy, zk_lease, zk_locked
+from distlock import LockBusy, zk_lease, zk_limited, zk_locked
 from distlock.celery.queued_once import AlreadyQueued, QueuedOnce, is_duplicate
 from distlock_chaos.ports import free_ports
 from tests.kit.celery_tools import PATIENCE, Fleet
@@ -253,8 +253,10 @@ def test_eager_mode_queues_nothing(app: Celery, report: Any) -> None:
     assert free(report, "report:monday")
 
 
-def test_a_task_without_a_lock_is_told_what_is_missing(app: Celery) -> None:
+@pytest.mark.parametrize("around", [lambda function: function, zk_limited("<day>", 3)])
+def test_a_task_without_a_lock_is_told_what_is_missing(app: Celery, around: Any) -> None:
     @app.task(base=QueuedOnce, shared=False)
+    @around
     def report(day: str) -> None: ...
 
     with pytest.raises(TypeError, match="and no lock"):
