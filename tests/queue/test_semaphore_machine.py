@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 OTHER = "_c_x-lease-0000000001"
-AHEAD = "_c_x-lock-0000000003"
 
 
 def at_locks(*effects: e.Effect) -> list[At]:
@@ -120,9 +119,6 @@ def deleted(effects: Sequence[Any]) -> list[str]:
     return [at.what.name for at in effects if type(at.what) is e.Delete]
 
 
-# --- one after the other --------------------------------------------------------------------------
-
-
 # --- the limit ------------------------------------------------------------------------------------
 
 
@@ -141,9 +137,6 @@ def test_missing_nodes_are_made_with_the_limit_in_the_code() -> None:
     assert semaphore.answer(1, missing) == [*of_permit(1, e.MakeLine()), *making(4)]
     write = of_permit(1, e.WriteLimit(b'{"v":1,"limit":2}', 0))
     assert semaphore.answer(1, e.LineMade()) == write
-
-
-# --- one who only tries ---------------------------------------------------------------------------
 
 
 # --- faults ---------------------------------------------------------------------------------------
