@@ -252,9 +252,9 @@ def test_who_waits_for_a_turn_was_in_line_also_before_the_next_batch_is(
         member.join()
         while scene.steps:
             scene.steps.popleft()()
-    first = scene.line[0]
+    first: Any = scene.line[0]
     first.was_in_line = True
-    scene.line.append(Node(scene.line, list))  # somebody else is ahead of the next one
+    scene.line.append(Node(scene.line, lambda: None))  # somebody else is ahead of the next one
     first.lose()
     holder.leave()
     while waiter._node is first:

@@ -412,7 +412,7 @@ def beginning(
         process = Process(number, inside)
         process.far = far
         for n in inside:
-            options = {"me": n, "try_only": n in try_only, "revocable": revocable}
+            options: dict[str, Any] = {"me": n, "try_only": n in try_only, "revocable": revocable}
             contender = machine(policies[n], process, process.local, **options)
             contender.new_prefix = partial(next_prefix, contender)
             process.contenders[n] = contender
