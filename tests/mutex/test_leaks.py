@@ -28,18 +28,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("tree")
 
 
-@pytest.mark.usefixtures("holder")
-def test_a_hundred_waits_that_timed_out_leave_no_watch_and_no_memory(
-    tree: Tree, make_owner: MakeOwner
-) -> None:
-    owners = [make_owner() for _ in range(10)]
-    waits = [owner.submit(zk_lock("key").acquire, timeout=0.02) for owner in owners * 10]
-    assert not any(wait.result(PATIENCE) for wait in waits)
-    tree.await_watches()
-    forgets_all(session_for())
-    tree.await_line("key", 1)
-
-
 # Waits in its main thread, says how that ended, and lives on: its session must not clean up for it.
 WAITS_IN_MAIN_THREAD = """
 import signal, sys

@@ -6,8 +6,6 @@ revocation, errors of the server, downgrades.
 
 from __future__ import annotations
 
-import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,12 +16,10 @@ from distlock.queue import local_line, policies
 from distlock.queue.local_line import LocalLine
 from distlock.queue.machine import Machine
 from distlock.queue.states import State
-from tests.kit.helpers import without_garbage_collection
 from tests.queue.world import node_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
+    pass
 
 OURS = b'{"v":1}'
 
@@ -113,46 +109,6 @@ def test_on_a_long_link_one_message_hands_the_lock_over() -> None:
     assert contender.apply(e.Changed(other(0), deleted=True)) == [e.LIST]
     assert contender.apply(e.Listed([other(1), own(contender)])) == []
     assert contender.apply(e.Changed(other(1), deleted=True)) == [e.GRANT]
-
-
-def test_whoever_is_interrupted_in_its_join_deletes_no_node_of_others() -> None:
-    """An exception may land before any line of the join."""
-    for line_number in range(100):
-        line = Line()
-        contender = line.contender()
-        with suppress(Interrupted):
-            interrupted_at(line_number, lambda c=contender: c.apply(e.Join()))  # type: ignore[misc]
-        complete = contender._effects != []
-        assert contender.apply(e.LEAVE) in ([], [e.Sweep("_c_1-")])
-        assert contender.state is State.LEFT
-        if complete:
-            break
-    assert line_number > 10
-
-
-class Interrupted(BaseException):
-    """Lands in the middle of a call."""
-
-
-def interrupted_at(line_number: int, call: Callable[[], object]) -> None:
-    """Call, and raise before the line that comes after so many."""
-    left = line_number
-
-    def trace(_frame: FrameType, event: str, _: object) -> Any:
-        nonlocal left
-        if event == "line":
-            left -= 1
-            if left < 0:
-                raise Interrupted
-        return trace
-
-    before = sys.gettrace()
-    with without_garbage_collection():  # or it lands in the finaliser of something else
-        sys.settrace(trace)
-        try:
-            call()
-        finally:
-            sys.settrace(before)
 
 
 # --- worn lines ----------------------------------------------------------------------------------
