@@ -33,6 +33,13 @@ def test_a_deadline_is_two_thirds_of_the_session_timeout(deadline: SessionDeadli
     assert deadline.remaining == T * 2 / 3
 
 
+def test_a_deadline_counts_from_the_send_and_not_from_the_answer(clock: Clock) -> None:
+    deadline, sent_at = SessionDeadline(), clock.time
+    clock.time += 100
+    deadline.renew(sent_at, T)
+    assert deadline.remaining == T * 2 / 3 - 100
+
+
 def test_a_late_answer_does_not_shorten_the_deadline(
     clock: Clock, deadline: SessionDeadline
 ) -> None:
