@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import zk_lock
-from tests.kit.helpers import eventually
+from tests.kit.helpers import eventually, spawn_python
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection
 
 if TYPE_CHECKING:
@@ -21,8 +21,58 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("tree")
+
+# Reads names; for each, a thread that waits for the lock, says its name, and releases.
+WAITERS = """
+import sys, threading
+from tests.kit.tools import MakeOwner, await_connection, set_up
+set_up(sys.argv[1], sys.argv[2])
+from distlock import zk_lock
+
+def wait(name):
+    with zk_lock("key"):
+        sys.stdout.write(name + "\\n")
+        with open(sys.argv[3], "a") as history:
+            history.write(name + "\\n")
+
+await_connection()
+print("ready")
+threads = []
+for line in sys.stdin:
+    threads.append(threading.Thread(target=wait, args=[line.strip()]))
+    threads[-1].start()
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_threads_of_two_processes_are_served_in_the_order_in_which_they_came(
+    tree: Tree, zookeeper: ZooKeeper, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    history = tmp_path_factory.mktemp("fairness") / "history"
+    arguments = (zookeeper.hosts, tree.namespace, str(history))
+    names = [f"{process}{thread}" for thread in range(4) for process in "ab"]
+    names[2:4] = reversed(names[2:4])  # not simply in turn
+    with spawn_python(WAITERS, *arguments) as a, spawn_python(WAITERS, *arguments) as b:
+        pipes = {}
+        for name, process in {"a": a, "b": b}.items():
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            pipes[name] = process.stdin
+        with zk_lock("key"):
+            for place, name in enumerate(names, start=2):
+                pipe = pipes[name[0]]
+                assert pipe is not None
+                pipe.write(f"{name}\n")
+                pipe.flush()
+                tree.await_line("key", place)
+        for process in (a, b):
+            _, errors = process.communicate(timeout=PATIENCE)
+            assert process.returncode == 0, errors
+    assert history.read_text().split() == names
 
 
 def line_up(
