@@ -87,20 +87,7 @@ def test_changes_ahead_do_not_start_the_time_anew(tree: Tree, make_owner: MakeOw
     tree.await_line("key", 1)
 
 
-@pytest.mark.parametrize(
-    ("timeout", "error"),
-    [
-        (-1, ValueError),
-        (-0.001, ValueError),
-        (float("nan"), ValueError),
-        (timedelta(seconds=-1), ValueError),
-        ("5", TypeError),
-        (True, TypeError),
-        (b"5", TypeError),
-        ([5], TypeError),
-        (1j, TypeError),
-    ],
-)
+@pytest.mark.parametrize(("timeout", "error"), [(-1, ValueError), ("5", TypeError)])
 def test_what_is_no_timeout_is_refused_before_anything_is_sent(
     timeout: Any, error: type[Exception]
 ) -> None:
