@@ -49,8 +49,8 @@ PUT_OFF = ("retry", "queue")
 def zk_locked(
     template: str,
     *,
-    mode: Literal["read", "write"] | None = None,
     timeout: Any = UNSET,
+    mode: Literal["read", "write"] | None = None,
     on_busy: OnBusy | None = None,
     busy_limit: int | None = None,
     busy_deadline: Any = UNSET,
@@ -76,10 +76,10 @@ def zk_locked(
     release.
 
     :param template: the key; ``<name>`` is an argument, ``<order.pk>`` follows attributes
-    :param mode: "read" shares the lock with other readers, and "write" excludes them: the two locks
-        of `zk_rwlock`. By default it is that of `zk_lock`, which excludes both
     :param timeout: seconds to wait, 0 to try once, None for ever; by default the setting
         ``TIMEOUT`` (5 s)
+    :param mode: "read" shares the lock with other readers, and "write" excludes them: the two locks
+        of `zk_rwlock`. By default it is that of `zk_lock`, which excludes both
     :param on_busy: the reaction to a lock that is busy after `timeout`:
         by default a view answers 423, a task in a worker retries, and a function raises;
         ``"raise"`` raises `LockBusy`;

@@ -9,19 +9,17 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-import time
 from collections import Counter
 from contextlib import ExitStack
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from distlock import zk_lock
 from distlock.session.registry import session_for
-from tests.contenders.tools import KEY, Waiter, await_seats, members
+from tests.contenders.tools import KEY, Waiter, await_seats
 from tests.kit.engines import first_then_deep
-from tests.kit.helpers import eventually, spawn_python
+from tests.kit.helpers import spawn_python
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, forgets_all, settle
 
 if TYPE_CHECKING:
@@ -43,72 +41,6 @@ def test_who_comes_first_is_served_first(tree: Tree, make_owner: MakeOwner, alia
         waiter.release()
     tree.await_line(KEY, 0)
     tree.await_watches()
-
-
-def test_who_gave_up_in_the_middle_is_passed_over(tree: Tree, make_owner: MakeOwner) -> None:
-    with zk_lock(KEY):
-        first = Waiter(tree, make_owner)
-        quitters = [
-            make_owner().submit(zk_lock(KEY, using=using).acquire, timeout=3)
-            for using in ("default", "default", "other")
-        ]
-        tree.await_line(KEY, 5)
-        last = Waiter(tree, make_owner)
-        assert not any(quitter.result(PATIENCE) for quitter in quitters)
-        tree.await_line(KEY, 3)
-        assert not first.granted.done()
-    first.release()
-    last.release()
-
-
-def test_a_holder_that_an_operator_breaks_lets_its_neighbour_in(
-    tree: Tree, make_owner: MakeOwner
-) -> None:
-    stuck = make_owner()
-    assert stuck.now(zk_lock(KEY).acquire)
-    waiter = Waiter(tree, make_owner)
-    tree.client.delete(f"{tree.path(KEY)}/{tree.line(KEY)[0]}")
-    waiter.release()  # though the other one has not left
-
-
-def test_a_waiter_that_an_operator_breaks_goes_to_the_end(
-    tree: Tree, make_owner: MakeOwner
-) -> None:
-    with zk_lock(KEY):
-        broken = Waiter(tree, make_owner)
-        last = Waiter(tree, make_owner, "other")
-        _, second, third = tree.line(KEY)
-        tree.client.delete(f"{tree.path(KEY)}/{second}")
-        # With the first heartbeat.
-        eventually(lambda: tree.line(KEY)[1:2] == [third] and len(tree.line(KEY)) == 3, PATIENCE)
-    last.release()
-    broken.release()
-
-
-@pytest.mark.parametrize("handoff", [0, 3])
-def test_eight_threads_have_the_lock_in_turns(
-    tree: Tree, make_owner: MakeOwner, handoff: int
-) -> None:
-    """Each holder leaves only when all others wait, so the order does not depend on the system."""
-    served: list[int] = []
-
-    def all_others_wait(node: str) -> bool:
-        if len(served) >= 80:
-            return True
-        line = tree.line(KEY)
-        return (members(tree) if handoff else len(line) - line.index(node) - 1) == 7
-
-    def contend(number: int) -> None:
-        while len(served) < 80:
-            with zk_lock(KEY, handoff=handoff, timeout=PATIENCE * 2) as hold:
-                eventually(partial(all_others_wait, hold.path.rpartition("/")[2]), PATIENCE)
-                served.append(number)
-
-    threads = [make_owner().submit(contend, number) for number in range(8)]
-    for thread in threads:
-        thread.result(PATIENCE * 4)
-    assert len(set(served[:8])) == 8
-    assert served[8:] == served[:-8]
 
 
 def test_sixteen_threads_of_two_sessions_are_in_one_at_a_time(
@@ -197,21 +129,3 @@ def test_sixteen_threads_of_four_processes_are_in_one_at_a_time(
         assert hold["token"] <= following["token"]
     if handoffs == "0000":
         assert len({hold["token"] for hold in holds}) == len(holds)
-
-
-def test_a_thousand_threads_of_one_process_are_all_served(tree: Tree) -> None:
-    served: list[float] = []
-
-    def take() -> None:
-        with zk_lock(KEY, timeout=None):
-            served.append(time.monotonic())
-
-    with zk_lock(KEY):
-        threads = [threading.Thread(target=take) for _ in range(1000)]
-        for thread in threads:
-            thread.start()
-        tree.await_line(KEY, 1001)
-    for thread in threads:
-        thread.join(PATIENCE * 3)
-    assert len(served) == 1000
-    tree.await_line(KEY, 0)

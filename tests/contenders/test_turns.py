@@ -241,6 +241,28 @@ def test_a_turn_that_has_begun_stays_on_its_node(monkeypatch: pytest.MonkeyPatch
     assert member.turn == 1
 
 
+def test_who_waits_for_a_turn_was_in_line_also_before_the_next_batch_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or else one whose time is up just then would be told that the server did not answer."""
+    scene = Scene(0, monkeypatch)
+    scene.limit = 3
+    holder, waiter = scene.member(), scene.member()
+    for member in (holder, waiter):
+        member.join()
+        while scene.steps:
+            scene.steps.popleft()()
+    first: Any = scene.line[0]
+    first.was_in_line = True
+    scene.line.append(Node(scene.line, lambda: None))  # somebody else is ahead of the next one
+    first.lose()
+    holder.leave()
+    while waiter._node is first:
+        scene.steps.popleft()()
+    assert not waiter.granted
+    assert waiter.was_in_line
+
+
 @pytest.mark.parametrize("waits", [False, True])
 def test_nobody_waits_for_a_thread_that_stands_still_while_it_leaves(
     waits: bool, monkeypatch: pytest.MonkeyPatch

@@ -13,8 +13,8 @@ from distlock.contenders.contender import QueuedContender
 from distlock.contenders.waiting import Attempt
 from distlock.queue.policies import MUTEX
 from distlock.session import patience
-from tests.kit import fake_session
-from tests.kit.tools import await_connection
+from tests.kit.helpers import eventually
+from tests.kit.tools import PATIENCE, await_connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,19 +30,28 @@ def _answers_come_as_soon_as_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "kind", [partial(QueuedContender, policy=MUTEX), partial(BatchMember, handoff=2)]
 )
-def test_who_joins_anew_waits_for_the_answers_again(kind: Callable[..., Any]) -> None:
-    session: Any = fake_session.FakeSession(fake_session.Tree())
-    session.disconnected_at, session.over, session.timeout = None, False, 10
-    session.conf.connect_timeout = 5
-    contender_for = partial(kind, session, fake_session.LINE, key="stock:42", data=b"")
-    attempt = Attempt(session, "stock:42", None, contender_for)
+def test_whose_grant_is_lost_at_once_joins_anew(tree: Tree, kind: Callable[..., Any]) -> None:
+    session = await_connection()
+    line = partial(kind, session, tree.path("key"), key="key", data=b'{"v":1}')
+    attempt = Attempt(session, "key", None, line)
     attempt.begin(lambda: None).join()
-    session.tree.answer()
+    eventually(lambda: attempt.contender.granted, PATIENCE)
     attempt.contender.lose()
-    assert attempt.patience() is not None
-    session.tree.answer()
-    assert attempt.patience() is None
+    eventually(lambda: attempt.patience() is None, PATIENCE)
     assert attempt.outcome() is not None
+    attempt.give_up()
+    tree.await_line("key", 0)
+
+
+def test_a_contender_that_joins_hears_of_no_heartbeat_yet(tree: Tree, requests: list[str]) -> None:
+    """Its caller may be applying `Join` in another thread."""
+    session, path = await_connection(), tree.path("key")
+    options: Any = {"key": "key", "data": b"", "settled": lambda: None}
+    contender = QueuedContender(session, path, policy=MUTEX, **options)
+    requests.clear()
+    contender.deadline_renewed()
+    assert not contender._attends
+    assert not requests
 
 
 def test_a_refused_block_deletes_its_node_once(

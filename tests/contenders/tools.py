@@ -1,4 +1,4 @@
-"""Tools of the tests of contenders: over a double of the session, and with a real server."""
+"""Tools of the tests of contenders."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from distlock import zk_lock
 from distlock.session.registry import session_for
-from tests.kit.fake_session import FakeSession
-from tests.kit.fake_session import Tree as FakeTree
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, settle
 
@@ -15,22 +13,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from distlock.contenders.batch import Batch
-    from tests.kit.fake_session import Counting
 
 KEY = "key"
-
-
-def holds(place: Counting) -> bool:
-    return place.granted
-
-
-def standing_in_line(tree: FakeTree, count: int, kind: str = "mutex") -> list[Any]:
-    """Contenders of as many sessions, in the order of arrival."""
-    places = []
-    for number in range(1, count + 1):
-        places.append(FakeSession(tree, number).join(kind))
-        tree.answer()
-    return places
 
 
 def members(tree: Tree, using: str = "default") -> int:

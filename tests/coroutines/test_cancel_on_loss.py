@@ -170,24 +170,6 @@ def test_a_cancellation_from_outside_while_the_body_cleans_up_wins() -> None:
     asyncio.run(main())
 
 
-def test_a_cancellation_from_outside_alone_is_left_alone() -> None:
-    async def main() -> None:
-        inside = asyncio.Event()
-
-        async def body() -> None:
-            async with zk_lock(KEY, cancel_on_loss=True):
-                inside.set()
-                await asyncio.sleep(PATIENCE)
-
-        task = asyncio.ensure_future(body())
-        await inside.wait()
-        task.cancel()
-        await asyncio.wait([task])
-        assert task.cancelled()
-
-    asyncio.run(main())
-
-
 @pytest.mark.parametrize("depth", [1, 2])
 def test_a_body_that_swallows_the_cancellation_gets_the_loss_at_its_end(depth: int) -> None:
     async def main() -> None:

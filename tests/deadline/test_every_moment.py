@@ -1,6 +1,6 @@
 """An exception at every moment at which a signal can come leaves nothing (promise 4).
 
-Between the lines, too, which tests/deadline/test_every_step.py does not reach: Python runs the
+Between the lines, too, which tests/interrupts/test_every_line.py does not reach: Python runs the
 handlers of signals when a function begins, when a loop turns, and when a call of something that is
 written in C has returned, whose result is lost then. Left out is the head of the ``__exit__`` of a
 lock, as there. From Python 3.12 on, which can tell of these moments (PEP 669).
@@ -20,36 +20,23 @@ from typing import Any
 
 import pytest
 
-from distlock import zk_lock, zk_semaphore
-from distlock.locks import held_permits
 from distlock.locks.multilock import MultiLock
 from distlock.locks.mutex import Mutex
 from distlock.locks.semaphore import Permits
-from tests.deadline.test_every_step import (
-    KEY,
-    PACKAGE,
-    SoftLimit,
-    SoftTimeLimit,
-    acquire_and_release,
-    block,
-    locked,
+from tests.interrupts.recipes import (
+    block_in_block,
+    block_of,
+    decorated,
     nothing_is_left,
-    reentrant_blocks,
+    parents,
+    read_inside_write,
+    several,
+    without_a_block,
 )
-from tests.interrupts.recipes import read_inside_write, several
-from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, Tree, await_connection
+from tests.interrupts.technique import PACKAGE, SoftLimit, SoftTimeLimit
+from tests.kit.tools import Tree, await_connection
 
 HEADS = {kind.__exit__.__code__ for kind in (Mutex, MultiLock, Permits)}
-
-
-@pytest.fixture
-def parents(tree: Tree) -> None:
-    """The parents of all, which the server does not remove."""
-    with zk_lock(KEY), zk_semaphore("key-2", 1):
-        for path in (tree.path(KEY), tree.path("key-2"), f"{tree.path('key-2')}/locks"):
-            tree.client.create(f"{path}/keeps-the-parents", b"", makepath=True)
-    tree.await_line(KEY, 0)
 
 
 if sys.version_info >= (3, 12):
@@ -108,14 +95,13 @@ if sys.version_info >= (3, 12):
                 self.landed = f"{Path(code.co_filename).name}:{next(lines)}"
                 raise self._error
 
-    @pytest.mark.usefixtures("parents")
     @pytest.mark.parametrize(
         ("call", "error"),
         [
-            (acquire_and_release, SoftTimeLimit),
-            (block, SoftLimit),
-            (reentrant_blocks, SoftLimit),
-            (locked, SoftTimeLimit),
+            (without_a_block, SoftTimeLimit),
+            (block_of("mutex"), SoftLimit),
+            (block_in_block, SoftLimit),
+            (decorated, SoftTimeLimit),
             (read_inside_write, SoftLimit),
             (several, SoftLimit),
         ],
@@ -123,8 +109,8 @@ if sys.version_info >= (3, 12):
     def test_an_exception_at_any_moment_leaves_nothing(
         tree: Tree, call: Callable[[], Any], error: type[BaseException]
     ) -> None:
+        parents(tree)
         await_connection()
-        line = tree.line(KEY)
         for moment in itertools.count(1):
             interruption = Interruption(moment, error)
             with suppress(error), interruption:
@@ -132,11 +118,9 @@ if sys.version_info >= (3, 12):
             if not interruption.landed:
                 break
             try:
-                nothing_is_left(tree, line)
-                assert not any(held_permits._held.values())
+                nothing_is_left(tree)
             except AssertionError as failure:
                 raise AssertionError(
                     f"interrupted at {interruption.landed}: {failure}"
                 ) from failure
         assert moment > 200
-        eventually(lambda: not tree.children(f"{tree.path('key-2')}/leases"), PATIENCE)

@@ -21,7 +21,7 @@ from distlock.queue.machine import Machine
 from distlock.session.registry import session_for
 from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, expire, forgets_all
+from tests.kit.tools import Tree, await_connection, expire, forgets_all
 
 KEY = "key"
 T = 4.0
@@ -72,23 +72,6 @@ def test_a_lease_that_runs_out_after_the_grant_is_noticed_before_acquire_returns
     forgets_all(session_for())
     with zk_lock(KEY) as hold:
         hold.verify()
-
-
-def test_a_waiter_is_not_granted_on_a_lease_that_has_run_out(
-    tree: Tree,
-    holder: Owner,
-    make_owner: MakeOwner,
-    stopped_before: Callable[..., None],
-) -> None:
-    waiter = make_owner()
-    granted = waiter.submit(zk_lock(KEY).acquire, timeout=PATIENCE)
-    tree.await_line(KEY, 2)
-    mine = session_for()
-    stopped_before(Attempt, "outcome", when=lambda attempt: attempt.contender.session is mine)
-    holder.now(zk_lock(KEY, using="other").release)
-    with pytest.raises(LockUnavailable):
-        granted.result(PATIENCE)
-    tree.await_line(KEY, 0)
 
 
 # --- transactions --------------------------------------------------------------------------------

@@ -71,18 +71,6 @@ def test_a_with_block_raises_it_too_and_the_signal_is_that_of_a_failure(
     first.now(b.release)
 
 
-def test_many_in_a_circle_have_one_who_gives_way(
-    tree_of_waits: Tree, make_owner: MakeOwner
-) -> None:
-    locks = [zk_lock(f"key{number}") for number in range(6)]
-    owners = [make_owner() for _ in locks]
-    waits = tie(tree_of_waits, owners, locks, [*locks[1:], locks[0]])
-    assert len(given_way(waits[-1]).cycle) == len(locks)
-    for place in range(len(locks) - 1, 0, -1):
-        hand_over(locks[place], owners[place], locks[place], owners[place - 1], waits[place - 1])
-    owners[0].now(locks[0].release)
-
-
 def test_who_waits_behind_a_circle_waits_on(tree_of_waits: Tree, make_owner: MakeOwner) -> None:
     a, b, c = zk_lock("a"), zk_lock("b"), zk_lock("c")
     first, second, behind = make_owner(), make_owner(), make_owner()
@@ -127,15 +115,6 @@ def test_tasks_are_owners_too() -> None:
 # --- other recipes -------------------------------------------------------------------------------
 
 
-def test_two_who_upgrade_across_two_keys(tree_of_waits: Tree, make_owner: MakeOwner) -> None:
-    a, b = zk_rwlock("a"), zk_rwlock("b")
-    first, second = make_owner(), make_owner()
-    waits = tie(tree_of_waits, [first, second], [a.read, b.read], [b.write, a.write])
-    given_way(waits[1])
-    hand_over(b.read, second, b.write, first, waits[0])
-    first.now(a.read.release)
-
-
 def test_a_reader_behind_a_queued_writer(tree_of_waits: Tree, make_owner: MakeOwner) -> None:
     """Who reads waits for a lock of one who may not begin to read: a writer is ahead of it."""
     page, b = zk_rwlock("page"), zk_lock("b")
@@ -152,22 +131,6 @@ def test_a_reader_behind_a_queued_writer(tree_of_waits: Tree, make_owner: MakeOw
     assert read.result(PATIENCE)
     wants_to_read.now(page.read.release)
     wants_to_read.now(b.release)
-
-
-def test_one_of_many_readers_is_enough(tree_of_waits: Tree, make_owner: MakeOwner) -> None:
-    page, b = zk_rwlock("page"), zk_lock("b")
-    readers = [make_owner() for _ in range(4)]
-    for reader in readers:
-        assert reader.now(page.read.acquire)
-    writer = make_owner()
-    assert writer.now(b.acquire)
-    written = wait(tree_of_waits, writer, page.write)
-    given_way(wait(tree_of_waits, readers[2], b))
-    for reader in readers:
-        reader.now(page.read.release)
-    assert written.result(PATIENCE)
-    writer.now(page.write.release)
-    writer.now(b.release)
 
 
 def test_a_multilock_gives_back_what_it_has_taken(

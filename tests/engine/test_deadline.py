@@ -40,13 +40,6 @@ def test_a_deadline_counts_from_the_send_and_not_from_the_answer(clock: Clock) -
     assert deadline.remaining == T * 2 / 3 - 100
 
 
-def test_an_answer_that_comes_too_late_proves_nothing(clock: Clock) -> None:
-    deadline, sent_at = SessionDeadline(), clock.time
-    clock.time += T
-    deadline.renew(sent_at, T)
-    assert deadline.remaining == 0
-
-
 def test_a_late_answer_does_not_shorten_the_deadline(
     clock: Clock, deadline: SessionDeadline
 ) -> None:
@@ -116,23 +109,11 @@ def beat(clock: Clock, deadline: SessionDeadline, after: float) -> None:
     deadline.renew(clock.time, T)
 
 
-def test_a_connection_counts_at_once(through_a_follower: SessionDeadline) -> None:
-    assert through_a_follower.remaining == T * 2 / 3
-
-
 def test_a_connection_with_a_shorter_timeout_shortens_the_deadline(
     clock: Clock, through_a_follower: SessionDeadline
 ) -> None:
     through_a_follower.connected(clock.time, T / 2)
     assert through_a_follower.remaining == pytest.approx(T / 2 * 0.98)
-
-
-def test_heartbeats_keep_nearly_two_thirds(
-    clock: Clock, through_a_follower: SessionDeadline
-) -> None:
-    for _ in range(20):
-        beat(clock, through_a_follower, T / 6 + 0.01)
-        assert T * 0.64 < through_a_follower.remaining <= T * 2 / 3
 
 
 def test_heartbeats_that_are_answered_slowly_keep_as_much(

@@ -70,20 +70,6 @@ def test_what_is_due_first_is_called_first_on_one_thread(monkeypatch: pytest.Mon
     assert threading.active_count() <= threads
 
 
-def test_a_thread_that_is_late_calls_what_was_due_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    rung: list[str] = []
-    gate, bells = Gate(), [Bell(str(number), rung) for number in range(3)]
-    call_later(0, gate.keep)
-    with at_once(monkeypatch):
-        for bell in reversed(bells):
-            call_later(0.001 * int(bell.name), bell.ring)
-    due = time.monotonic() + 0.002
-    eventually(lambda: time.monotonic() > due, PATIENCE)
-    gate.open()
-    eventually(lambda: len(rung) == 3, PATIENCE)
-    assert rung == ["0", "1", "2"]
-
-
 def test_a_step_further_off_than_a_thread_can_wait_does_no_harm() -> None:
     rung: list[str] = []
     never, soon = Bell("never", rung), Bell("soon", rung)

@@ -84,10 +84,3 @@ def test_a_request_that_waits_has_a_place_in_the_line(
         eventually(lambda: place(TICKET) == 1, 10, "a place in the line")
         assert place("00000000") is None
         waiting.join()  # answered with 423
-
-
-def test_a_process_reads_the_line_once_a_second(make_product: MakeProduct) -> None:
-    product = make_product()
-    with held_elsewhere(f"stock:{product.sku}", work="POST /a/"):
-        assert till.place_in_line(product.sku, "a") == 0
-    assert till.place_in_line(product.sku, "a") == 0  # still that of a moment ago

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import signal
 import sqlite3
-import subprocess
 from contextlib import closing
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from distlock.inspection import wait_graph
 from distlock.inspection.tree import snapshot
 from distlock_chaos.server import ZooKeeper
 from tests.example_project.test_sale import SMALL, descendants, environment, hold_sale, running
-from tests.kit.helpers import ROOT, alive, eventually, raw_client
+from tests.kit.helpers import alive, eventually, raw_client
 
 pytestmark = pytest.mark.deep
 
@@ -109,20 +107,3 @@ def test_a_sale_is_exact(env: dict[str, str], arguments: tuple[str, ...]) -> Non
     assert [hit["held"] for hit in report["kills"] + report["pauses"]][-1]
     assert done.stderr.startswith("ZooKeeper ready on 127.0.0.1:")
     assert done.stderr.endswith(EMBEDDED)
-
-
-@pytest.mark.parametrize("target", ["demo", "serve"])
-def test_make_goes_on_where_zookeeper_cannot_be_installed(target: str, tmp_path: Path) -> None:
-    for name in ("make", "sh", "dirname", "id"):
-        (tmp_path / name).symlink_to(shutil.which(name) or name)
-    done = subprocess.run(
-        # Nothing is sold here.
-        [tmp_path / "make", "--old-file=.venv/.ready", "SALE=:", "SHOP=:", target],
-        cwd=ROOT,
-        env=environment(PATH=str(tmp_path), JAVA_HOME=""),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Java was not found" in done.stderr

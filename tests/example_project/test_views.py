@@ -22,14 +22,6 @@ def order_form(buyer: str = "Ada", key: UUID | None = None) -> dict[str, str]:
     return {"buyer": buyer, "idempotency_key": str(key or uuid4())}
 
 
-def test_home_lists_the_products(client: Client, make_product: Callable[..., Product]) -> None:
-    product = make_product(quantity=7)
-    page = client.get("/").content.decode()
-    assert product.get_absolute_url() in page
-    assert "€10.00" in page
-    assert "<strong>7</strong> left" in page
-
-
 def test_the_shop_speaks_chinese(client: Client, make_product: Callable[..., Product]) -> None:
     url = make_product("naive").get_absolute_url()
     answer = client.post("/i18n/setlang/", {"language": "zh-hans", "next": url}, headers=HTML)
@@ -38,18 +30,6 @@ def test_the_shop_speaks_chinese(client: Client, make_product: Callable[..., Pro
     assert '<html lang="zh-hans">' in page
     for text in ("购买一件", "剩余 <strong>3</strong> 件", "读取、判断、付款、写入"):
         assert text in page
-
-
-def test_a_browser_is_sent_to_the_receipt(
-    client: Client, make_product: Callable[..., Product]
-) -> None:
-    product = make_product()
-    response = client.post(
-        product.get_buy_url(TICKET), order_form("Grace"), headers=HTML, follow=True
-    )
-    order = Order.objects.get()
-    assert response.redirect_chain == [(f"/orders/{order.idempotency_key}/", 302)]
-    assert "for Grace" in response.content.decode()
 
 
 def test_a_script_gets_json(client: Client, make_product: Callable[..., Product]) -> None:
@@ -97,10 +77,6 @@ def test_a_refusal_says_why_and_sells_nothing(
     assert not Order.objects.exists()
     product.refresh_from_db()
     assert product.quantity == quantity
-
-
-def test_buying_takes_a_post(client: Client, make_product: Callable[..., Product]) -> None:
-    assert client.get(make_product().get_buy_url(TICKET)).status_code == 405
 
 
 @pytest.mark.parametrize("headers", [JSON, HTML])

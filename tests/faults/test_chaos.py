@@ -15,12 +15,11 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 
-from distlock_chaos import harness, history
+from distlock_chaos import history
 from distlock_chaos.analysis.checker import check
 from distlock_chaos.analysis.timeline import Timeline
 from distlock_chaos.install import ServerNotInstalled, java, zookeeper_jars
@@ -266,16 +265,6 @@ def test_what_is_no_history_is_refused(tmp_path: Path, text: str, message: str) 
         call_command("distlock", "chaos", "--check", str(path))
 
 
-def test_a_history_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="No such file"):
-        call_command("distlock", "chaos", "--check", str(tmp_path / "none"))
-
-
-def test_a_history_is_read_or_written(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="give one of them"):
-        call_command("distlock", "chaos", "--check", "a", "--history", str(tmp_path / "b"))
-
-
 def test_a_history_is_exported(story: Story, tmp_path: Path) -> None:
     path = tmp_path / "history.edn"
     call_command(
@@ -283,25 +272,6 @@ def test_a_history_is_exported(story: Story, tmp_path: Path) -> None:
     )
     first, _ = path.read_text().splitlines()
     assert first.startswith("{:index 0, :time 999000000, :process 0, :type :invoke, :f :acquire, ")
-
-
-def test_several_seeds_are_several_runs(
-    story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[harness.Options] = []
-
-    def run(options: harness.Options, _: Any) -> list[history.Event]:
-        asked.append(options)
-        return story.timeline().events
-
-    monkeypatch.setattr(harness, "run", run)
-    path = tmp_path / "history.jsonl"
-    call_command("distlock", "chaos", "--seed=3", "--seed=5", "--strict", "--history", str(path))
-    assert [(options.seed, options.strict) for options in asked] == [(3, True), (5, True)]
-    assert sorted(file.name for file in tmp_path.iterdir()) == [
-        "history-3.jsonl",
-        "history-5.jsonl",
-    ]
 
 
 def descendants(pid: int) -> list[int]:

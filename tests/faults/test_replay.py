@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from distlock_chaos.schedule import KINDS, SCENES, Fault, plan
+from distlock_chaos.schedule import KINDS, Fault, plan
 
 
 def schedule(seed: int, seconds: float = 600, nodes: int = 3) -> list[Fault]:
@@ -30,13 +30,6 @@ def test_a_long_run_sees_all_kinds() -> None:
     assert {fault.kind for fault in schedule(5)} == usual
 
 
-def test_scenes_come_after_the_other_faults() -> None:
-    kinds = [fault.kind for fault in schedule(5)]
-    first = min(kinds.index(name) for name in SCENES if name in kinds)
-    usual = [name for name, kind in KINDS.items() if kind.zookeeper and not kind.named]
-    assert sorted(kinds[:first]) == sorted(set(usual) - set(SCENES))
-
-
 @pytest.mark.parametrize(
     ("name", "recipe", "message"),
     [
@@ -53,32 +46,11 @@ def test_a_fault_that_cannot_be_brought_about_is_refused(
         plan(5, 60, nodes=1, session_timeout=4, only=[name], recipe=recipe)
 
 
-def test_a_fault_that_needs_long_sessions_is_refused_with_shorter_ones() -> None:
-    with pytest.raises(ValueError, match="needs long sessions: give --session-timeout 15"):
-        plan(5, 60, nodes=3, session_timeout=4, only=["lost reply"])
-
-
 def test_several_servers_of_redis_see_no_fault_of_zookeeper() -> None:
     faults = plan(5, 900, nodes=3, session_timeout=4, redis=True)
     usual = {name for name, kind in KINDS.items() if kind.redis and not kind.named}
     assert {fault.kind for fault in faults} == usual
     assert {"failover", "demoted primary", "undone break"} <= usual
-
-
-def test_a_partition_without_a_network_of_its_own_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs Linux, root, and the programs ip, nft and ss"):
-        plan(5, 60, nodes=3, session_timeout=4, only=["leader partition"])
-
-
-def test_a_leaders_pause_is_shorter_than_a_session() -> None:
-    faults = plan(5, 600, nodes=3, session_timeout=10, only=["leader pause"])
-    assert all(5 <= fault.lasts <= 8 for fault in faults)
-
-
-def test_one_server_sees_no_fault_that_needs_several() -> None:
-    kinds = {fault.kind for fault in schedule(5, nodes=1)}
-    usual = {name for name, kind in KINDS.items() if kind.zookeeper and not kind.named}
-    assert kinds == {name for name in usual if KINDS[name].nodes == 1}
 
 
 def test_faults_follow_each_other_and_end_within_the_time() -> None:

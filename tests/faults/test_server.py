@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sys
 from pathlib import Path
 
 import pytest
@@ -103,12 +102,6 @@ def test_a_port_in_use_is_named() -> None:
             ZooKeeper(port=port).start()
 
 
-@pytest.mark.parametrize("port", [-1, 65535, 70000])
-def test_a_port_that_does_not_exist_is_refused(port: int) -> None:
-    with pytest.raises(ValueError, match="from 1 to 65533"):
-        ZooKeeper(3, port=port)
-
-
 def test_without_java_the_message_says_what_to_type(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -119,45 +112,6 @@ def test_without_java_the_message_says_what_to_type(
         ZooKeeper().start()
     assert "brew install zookeeper" in str(caught.value)
     assert "ZOOKEEPER_HOME" in str(caught.value)
-
-
-def test_without_zookeeper_the_message_says_what_to_type(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv("ZOOKEEPER_HOME", raising=False)
-    monkeypatch.setattr(install, "HOMEBREW", ())
-    monkeypatch.setattr(install, "DEBIAN_JARS", tmp_path)
-    with pytest.raises(ServerNotInstalled, match=r"ZooKeeper was not found.*apt-get install"):
-        install.zookeeper_jars()
-
-
-@pytest.mark.parametrize("name", ["JAVA_HOME", "ZOOKEEPER_HOME"])
-def test_a_wrong_home_is_reported_and_not_passed_over(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
-) -> None:
-    monkeypatch.setenv(name, str(tmp_path))
-    with pytest.raises(ServerNotInstalled, match=f"{name} is .*Correct {name} or unset it"):
-        ZooKeeper().start()
-
-
-def test_homes_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for home in (tmp_path, tmp_path / "brew/zookeeper/libexec"):
-        (home / "lib").mkdir(parents=True)
-        (home / "lib/zookeeper-3.9.5.jar").touch()
-        (home / "lib/logback-core.jar").touch()
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/java").symlink_to(sys.executable)
-
-    monkeypatch.setenv("ZOOKEEPER_HOME", str(tmp_path))
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    names = ["logback-core.jar", "zookeeper-3.9.5.jar"]
-    assert install.zookeeper_jars() == [tmp_path / "lib" / name for name in names]
-    assert install.java() == tmp_path / "bin/java"
-
-    monkeypatch.delenv("ZOOKEEPER_HOME")
-    monkeypatch.setattr(install, "DEBIAN_JARS", tmp_path)
-    monkeypatch.setattr(install, "HOMEBREW", (tmp_path / "brew",))
-    assert [jar.name for jar in install.zookeeper_jars()] == names
 
 
 def test_the_module_needs_neither_kazoo_nor_settings() -> None:

@@ -15,7 +15,7 @@ from distlock_chaos.server import ZooKeeper
 from tests.fork.tools import SLACK, heard, program
 from tests.fork.workers import STARTS_WORKERS
 from tests.kit.losses import tell
-from tests.kit.tools import PATIENCE, MakeOwner, Tree
+from tests.kit.tools import PATIENCE, Tree
 
 KEY = "key"
 
@@ -120,56 +120,6 @@ def test_a_lock_that_an_earlier_hook_takes_in_the_child_is_the_childs(
         one.communicate(timeout=PATIENCE)
         assert one.returncode == 0
     tree.await_line(KEY, 0)
-
-
-# Forks while another thread waits in line; the child wants the same lock.
-FORKS_WHILE_WAITING = """
-def wait():
-    global granted
-    granted = zk_lock("key").acquire(timeout=30)
-    tell({"granted": granted})
-    hear()
-    zk_lock("key").release()
-
-def child():
-    found = {"held": zk_lock("key").held}
-    with timed(found, "try"):
-        found["tried"] = zk_lock("key").acquire(timeout=0)
-    with timed(found, "wait"):
-        found["waited"] = zk_lock("key").acquire(timeout=0.5)
-    with timed(found, "other key"), zk_lock("another"):
-        pass
-    return found
-
-waiter = threading.Thread(target=wait)
-waiter.start()
-hear()
-tell(in_a_child(child))
-waiter.join()
-"""
-
-
-def test_a_child_of_a_waiting_parent_waits_for_itself(
-    tree: Tree, zookeeper: ZooKeeper, make_owner: MakeOwner
-) -> None:
-    holder, lock = make_owner(), zk_lock(KEY)
-    holder.now(lock.acquire)
-    with program(FORKS_WHILE_WAITING, zookeeper.hosts, tree.namespace) as process:
-        line = tree.await_line(KEY, 2)
-        tell(process)
-        found = heard(process)
-        assert found["held"] is False
-        assert found["tried"] is False
-        assert found["waited"] is False
-        assert found["other key"] == "done"
-        assert found["wait took"] < 0.5 + SLACK
-        assert found["status"] == 0
-        assert tree.await_line(KEY, 2) == line  # the parent's place, and none of the child's
-        holder.now(lock.release)
-        assert heard(process) == {"granted": True}
-        tell(process)
-        process.communicate(timeout=PATIENCE)
-        tree.await_line(KEY, 0)
 
 
 # Forks while its session connects, or has no connection, in vain.

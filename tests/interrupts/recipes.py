@@ -12,11 +12,13 @@ from distlock import (
     zk_leader,
     zk_lease,
     zk_lock,
+    zk_locked,
     zk_multilock,
     zk_rwlock,
     zk_semaphore,
     zk_semaphore_mutex,
 )
+from distlock.lease.hold import _blocks
 from distlock.lease.persistent import PersistentLease
 from distlock.locks import held_permits
 from distlock.locks.leader import Leader
@@ -47,6 +49,9 @@ RECIPES: dict[str, Callable[..., Any]] = {
     "leader": lambda **how: zk_leader(KEY, **how),
 }
 
+#: Made once, as a module has it: what one call leaves in it, the next one finds.
+OWNED = zk_lease(KEY, TTL, owner="me", timeout=0)
+
 #: Before its first line no ``__exit__`` written in Python can do anything (CPython 74174).
 EXITS: set[CodeType] = {
     kind.__exit__.__code__
@@ -54,11 +59,11 @@ EXITS: set[CodeType] = {
 }
 
 
-def block_of(recipe: str) -> Callable[[], None]:
+def block_of(recipe: str, timeout: float = 5.0) -> Callable[[], None]:
     """Return a call that enters and leaves a block of a recipe."""
 
     def block() -> None:
-        with suppress(LockBusy), RECIPES[recipe](timeout=5):
+        with suppress(LockBusy), RECIPES[recipe](timeout=timeout):
             pass
 
     return block
@@ -72,6 +77,33 @@ def attempt_of(recipe: str) -> Callable[[], None]:
             pass
 
     return attempt
+
+
+def without_a_block(recipe: str = "mutex", **how: Any) -> None:
+    lock = RECIPES[recipe](timeout=0, **how)
+    try:
+        if lock.acquire():
+            lock.release()
+    except BaseException:
+        if lock.held:  # it never began, or nobody knows: a release can be repeated
+            with suppress(RuntimeError):
+                lock.release()
+        raise
+
+
+def block_in_block() -> None:
+    with suppress(LockBusy), zk_lock(KEY, timeout=0), zk_lock(KEY):
+        pass
+
+
+def lease_in_lease() -> None:
+    with OWNED, zk_lease(KEY, TTL, owner="me") as hold:
+        assert hold.valid_for() > 0
+
+
+@zk_locked(KEY, timeout=0, on_busy="skip")
+def decorated() -> None:
+    pass
 
 
 def read_inside_write() -> None:
@@ -110,6 +142,8 @@ def nothing_is_left(tree: Tree) -> None:
     session = session_for()
     assert not current().held
     assert not any(held_permits._held.values())
+    assert not _blocks
+    assert not OWNED.held
     lease = zk_lease(KEY, TTL, using="other")
     eventually(lambda: lease.holder() is None, PATIENCE, "a lease that was given back")
     eventually(lambda: not beneficiaries(session), PATIENCE, "nobody who needs the session")

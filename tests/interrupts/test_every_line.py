@@ -1,97 +1,76 @@
 """An exception before any line of any recipe leaves nothing, and the next acquire is prompt.
 
-RecursionError and MemoryError may come from any line, as may what a signal handler raises. By the
-technique, and with the exceptions, of tests/deadline/test_every_step.py. The next acquire is
-measured because of a wake-up that an exception once swallowed: every later acquire took 3 s.
+RecursionError and MemoryError may come from any line, as may what a signal handler raises. The next
+acquire is measured because of a wake-up that an exception once swallowed: every later acquire took
+3 s.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import linecache
 import sys
 import traceback
+import typing
 from collections.abc import Callable
 from contextlib import suppress
-from types import CodeType, FrameType
+from functools import partial
+from typing import Any
 
 import pytest
 
-from distlock import LockBusy, zk_semaphore
+from distlock import zk_lease, zk_lock, zk_semaphore
+from distlock.lease.hold import _blocks
 from distlock.owner.owner import current
-from tests.deadline import test_every_step as technique
 from tests.interrupts.recipes import (
-    EXITS,
+    KEY,
     RECIPES,
+    TTL,
     attempt_of,
+    block_in_block,
     block_of,
+    decorated,
     everything,
+    lease_in_lease,
     nothing_is_left,
     parents,
     read_inside_write,
     several,
+    without_a_block,
 )
+from tests.interrupts.technique import PACKAGE, Interruption, SoftLimit, interrupt_everywhere
+from tests.kit.engines import first_then_deep
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, within
-
-pytestmark = pytest.mark.deep
 
 #: How long an acquire may take after an interrupted one: a new connection, and no timeout.
 PROMPT_SECONDS = 2.0
 
 
-def first_line_of_body(exit_: CodeType) -> int:
-    """The number of the line after the first ``try:``, or of the first line without one."""
-    lines = sorted({line for *_, line in exit_.co_lines() if line})
-    for number in lines:
-        if linecache.getline(exit_.co_filename, number).strip() == "try:":
-            return number + 1
-    return lines[1]
-
-
-@pytest.fixture(autouse=True)
-def _heads_of_exits_are_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
-    out_of_reach = technique.out_of_reach
-    bodies = {exit_: first_line_of_body(exit_) for exit_ in EXITS}
-
-    def also(frame: FrameType) -> bool:
-        return out_of_reach(frame) or frame.f_lineno < bodies.get(frame.f_code, 0)
-
-    monkeypatch.setattr(technique, "out_of_reach", also)
-
-
 CALLS: dict[str, Callable[[], None]] = {
+    "handoff": block_of("handoff"),
     **{recipe: block_of(recipe) for recipe in RECIPES},
     **{
         f"attempt of {recipe}": attempt_of(recipe) for recipe in ("mutex", "semaphore", "multilock")
     },
     "a writer that reads": read_inside_write,
     "several without a block": several,
+    "without a block": without_a_block,
+    "handoff without a block": partial(without_a_block, "handoff"),
+    "lease without a block": partial(without_a_block, "lease", owner="me"),
+    "a block in a block": block_in_block,
+    "a lease in a lease": lease_in_lease,
+    "decorated": decorated,
+}
+#: What the standard library has in Python, and these run through, can be interrupted as well.
+FILES = {
+    "a lease in a lease": (PACKAGE, contextlib.__file__, typing.__file__),
+    "decorated": (PACKAGE, contextlib.__file__),
 }
 
 
-def interrupt_everywhere(
-    call: Callable[[], None], error: type[BaseException], check: Callable[[], None]
-) -> None:
-    """Interrupt a call at each of its lines, and check after each."""
-    steps: list[str] = []
-    for step in itertools.count(1):
-        interruption = technique.Interruption(step, error)
-        with suppress(error), interruption:
-            call()
-        if not interruption.landed:
-            break
-        steps.append(interruption.landed)
-        try:
-            check()
-        except BaseException as failure:
-            raise AssertionError(f"interrupted at {interruption.landed}: {failure!r}") from failure
-    assert len(steps) > 80
-    assert {"requests.py", "serving.py"} <= {one.partition(":")[0] for one in steps}
-
-
-@pytest.mark.parametrize("error", [RecursionError, technique.SoftLimit])
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("error", first_then_deep([SoftLimit, RecursionError]))
+@pytest.mark.parametrize("name", first_then_deep(CALLS))
 def test_an_exception_before_any_line_leaves_nothing_and_does_not_slow_down_the_next_call(
     tree: Tree, name: str, error: type[BaseException]
 ) -> None:
@@ -105,30 +84,39 @@ def test_an_exception_before_any_line_leaves_nothing_and_does_not_slow_down_the_
             call()
         nothing_is_left(tree)
 
-    interrupt_everywhere(call, error, nothing_is_left_and_the_next_is_prompt)
+    files = FILES.get(name, (PACKAGE,))
+    seen = interrupt_everywhere(call, error, nothing_is_left_and_the_next_is_prompt, files)
+    assert {"requests.py", "serving.py"} <= seen
 
 
-def test_an_exception_before_any_line_of_a_refused_multilock_leaves_nothing(
-    tree: Tree, make_owner: MakeOwner
+@pytest.mark.deep
+@pytest.mark.parametrize("name", ["mutex", "handoff", "without a block", "lease", "multilock"])
+def test_an_exception_before_any_line_of_a_refused_call_leaves_nothing(
+    tree: Tree, make_owner: MakeOwner, name: str
 ) -> None:
     parents(tree)
     await_connection()
-    holder, lock = make_owner(), zk_semaphore("key-2", 1, using="other")
+    locks: dict[str, Any] = {
+        "lease": zk_lease(KEY, TTL, owner="you", using="other"),
+        "multilock": zk_semaphore("key-2", 1, using="other"),
+    }
+    holder, lock = make_owner(), locks.get(name, zk_lock(KEY, using="other"))
     assert holder.now(lock.acquire)
-    (theirs,) = everything(tree)
+    theirs = everything(tree)
+    call = CALLS[name] if name == "without a block" else block_of(name, timeout=0)
 
     def only_theirs_is_left() -> None:
         assert not current().held
-        eventually(lambda: everything(tree) == [theirs], PATIENCE, "nothing but the other's")
+        assert not _blocks
+        eventually(lambda: everything(tree) == theirs, PATIENCE, "nothing but the other's")
+        assert lock.locked()
 
-    def refused() -> None:
-        with suppress(LockBusy), RECIPES["multilock"](timeout=0):
-            pass
-
-    interrupt_everywhere(refused, technique.SoftLimit, only_theirs_is_left)
+    interrupt_everywhere(call, SoftLimit, only_theirs_is_left)
     holder.now(lock.release)
+    nothing_is_left(tree)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("recipe", ["mutex", "handoff", "read", "write", "leader"])
 def test_an_exception_before_any_line_of_a_reentry_leaves_the_outer_block_alone(
     tree: Tree, recipe: str
@@ -149,8 +137,8 @@ def test_an_exception_before_any_line_of_a_reentry_leaves_the_outer_block_alone(
     with RECIPES[recipe](timeout=5) as hold:
         for call in (block_of(recipe), acquire_and_release):
             for step in itertools.count(1):
-                interruption = technique.Interruption(step, technique.SoftLimit)
-                with suppress(technique.SoftLimit), interruption:
+                interruption = Interruption(step, SoftLimit)
+                with suppress(SoftLimit), interruption:
                     call()
                 assert depth() == 1, f"interrupted at {interruption.landed}"
                 if not interruption.landed:
@@ -171,6 +159,7 @@ def with_frames_left(frames: int, call: Callable[[], None]) -> None:
         sys.setrecursionlimit(limit)
 
 
+@pytest.mark.deep
 def test_a_recursion_error_at_any_depth_slows_down_no_call(tree: Tree) -> None:
     """One at some line comes again in the handler of that line, other than a signal's exception."""
     parents(tree)

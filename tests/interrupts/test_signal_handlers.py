@@ -25,9 +25,9 @@ from distlock.session.registry import close_sessions, session_for
 from distlock.session.session import Session
 from distlock.testing import memory_zookeeper
 from distlock_chaos.server import ZooKeeper
-from tests.deadline.test_every_step import PACKAGE
 from tests.fork.tools import heard, program
 from tests.interrupts.recipes import RECIPES, block_of, nothing_is_left, parents
+from tests.interrupts.technique import PACKAGE
 from tests.kit.stopwatch import Stopwatch
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all
 

@@ -64,12 +64,6 @@ def test_url_captures_arrive_in_kwargs() -> None:
     assert bind("stock:<sku>", view, None, sku="a1") == "stock:a1"
 
 
-def test_positional_only_arguments_have_names_too() -> None:
-    def deduct(sku: str, /) -> None: ...
-
-    assert bind("stock:<sku>", deduct, "a1") == "stock:a1"
-
-
 def test_an_argument_wins_over_its_namesake_in_kwargs() -> None:
     def deduct(sku: str, /, **more: Any) -> None: ...
 

@@ -14,7 +14,6 @@ REAL = {
     "broken_link",
     "connected",
     "link",
-    "own_ensemble",
     "own_zookeeper",
     "patient_link",
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, settle
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     import subprocess
@@ -59,20 +59,6 @@ def await_own_watch(tree: Tree, hold: Hold) -> None:
     """Wait until the holder watches its own node, which it does from the first heartbeat on."""
     mine = f"{session_for().id:#x}"
     eventually(lambda: mine in watchers(tree, hold.path), PATIENCE, "a watch on the own node")
-
-
-def await_waiter(tree: Tree, key: str) -> list[str]:
-    """Wait until this process's waiter is second in line and knows it; return the line."""
-    head, second = tree.await_line(key, 2)
-    session = session_for()
-    mine = f"{session.id:#x}"
-    eventually(
-        lambda: mine in watchers(tree, f"{tree.path(key)}/{head}"),
-        PATIENCE,
-        "a waiter that watches the holder",
-    )
-    settle(session)
-    return [head, second]
 
 
 def watchers(tree: Tree, path: str) -> list[str]:

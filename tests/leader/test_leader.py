@@ -84,18 +84,6 @@ def test_it_waits_for_ever_unless_a_timeout_is_given() -> None:
     assert limit(zk_leader(NAME, timeout=timedelta(seconds=2))) == 2
 
 
-def test_an_async_leader() -> None:
-    leader = zk_leader(NAME)
-
-    async def lead() -> None:
-        async with leader as hold:
-            assert await asyncio.to_thread(lambda: leader.is_leader)
-            hold.verify()
-        assert not leader.is_leader
-
-    asyncio.run(lead())
-
-
 def test_a_leader_is_reentrant_and_leads_until_the_last_release() -> None:
     outer, inner = zk_leader(NAME), zk_leader(NAME)
     with outer as hold, inner as same:
@@ -122,20 +110,6 @@ def test_a_leader_whose_session_is_over_does_not_lead(
         assert not leader.is_leader
     assert rivals.is_leader
     rival.now(rivals.release)
-
-
-def test_a_forked_child_does_not_lead() -> None:
-    leader = zk_leader(NAME)
-    with leader:
-        reading, writing = os.pipe()
-        if (pid := os.fork()) == 0:
-            os.write(writing, b"leads" if leader.is_leader else b"does not lead")
-            os._exit(0)
-        os.close(writing)
-        with os.fdopen(reading) as child:
-            assert child.read() == "does not lead"
-        os.waitpid(pid, 0)
-        assert leader.is_leader
 
 
 # --- names ---------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from distlock_chaos.proxy import TcpProxy
 from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually, spawn_python
 from tests.kit.losses import await_own_watch, said, tell
-from tests.kit.tools import PATIENCE, MakeOwner, Tree, forgets_all
+from tests.kit.tools import PATIENCE, MakeOwner, Tree
 
 NAME = "beat"
 
@@ -66,18 +66,6 @@ def test_two_candidates_take_turns_and_never_work_together(make_owner: MakeOwner
         run.result(PATIENCE)
     first = turns[0]
     assert turns[:6] == [first, 1 - first] * 3
-
-
-def test_stop_ends_a_run_that_waits_in_line(tree: Tree, make_owner: MakeOwner) -> None:
-    leading, leader, boss = zk_leader(NAME, using="other"), zk_leader(NAME), make_owner()
-    assert boss.now(leading.acquire)
-    run = make_owner().submit(leader.run, lambda _: pytest.fail("worked beside the leader"))
-    eventually(lambda: len(leading.participants()) == 2, PATIENCE)
-    leader.stop()
-    run.result(PATIENCE)
-    eventually(lambda: len(tree.lock_nodes()) == 1, PATIENCE)
-    forgets_all(session_for())
-    boss.now(leading.release)
 
 
 def test_a_grant_that_comes_with_the_stop_is_given_back_unused(

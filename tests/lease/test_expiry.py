@@ -10,10 +10,9 @@ import pytest
 
 from distlock import LockLost, NotOwner, zk_lease
 from distlock.engine.deadline import now
-from distlock.keys.templates import znode_name
 from distlock.lease import operation
 from distlock.lease import persistent as sweeping
-from distlock.lease.hold import DRIFT, known
+from distlock.lease.hold import DRIFT
 from distlock.lease.persistent import sweep
 from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import spawn_python
@@ -24,41 +23,10 @@ from tests.lease.tools import LONG, SHORT, await_end, node_path, owner_of
 pytestmark = pytest.mark.usefixtures("tree")
 
 CONTENDERS = 8
-TURNS = 3  # of each contender
 ROUNDS = 20
 
 
 # --- one of many ---------------------------------------------------------------------------------
-
-
-def take_turns(name: str, using: str = "default") -> list[tuple[int, float, float]]:
-    """Take a lease a few times and never give it back: (token, from when, until when)."""
-    turns = []
-    for turn in range(TURNS):
-        owner = f"{name}-{turn}"
-        assert zk_lease("key", SHORT, owner=owner, using=using, timeout=90).acquire()
-        hold = known.get((using, znode_name("key"), owner))
-        assert hold is not None
-        since = now()
-        turns.append((hold.token, since, since + hold.valid_for()))
-    return turns
-
-
-def assert_one_at_a_time(turns: list[tuple[int, float, float]]) -> None:
-    """Whoever was sure of the lease was alone with it, and tokens tell the order."""
-    assert len(turns) == CONTENDERS * TURNS
-    turns.sort()
-    assert len({token for token, _, _ in turns}) == len(turns)
-    assert all(until <= since for (_, _, until), (_, since, _) in zip(turns, turns[1:]))  # noqa: B905, RUF007
-    assert any(until > since for _, since, until in turns), "the machine was too slow to tell"
-
-
-def test_threads_take_over_one_at_a_time_with_rising_tokens(make_owner: MakeOwner) -> None:
-    work = [
-        make_owner().submit(take_turns, str(number), ["default", "other"][number % 2])
-        for number in range(CONTENDERS)
-    ]
-    assert_one_at_a_time([turn for one in work for turn in one.result(100)])
 
 
 def test_of_many_who_try_once_exactly_one_gets_an_ended_lease(
@@ -202,14 +170,6 @@ def test_the_clocks_of_clients_do_not_matter(tree: Tree, zookeeper: ZooKeeper, w
         assert mine.acquire()
         assert now() - since >= 1
         assert there("lease.renew()") == "lost"
-
-
-def test_a_waiter_gets_it_when_its_time_is_up_and_not_before() -> None:
-    with pytest.raises(LockLost), zk_lease("key", 1) as hold:  # noqa: PT012
-        until = now() + hold.valid_for()
-        assert zk_lease("key", LONG, owner="you").acquire()
-        assert now() >= until
-        assert hold.lost
 
 
 def test_a_hold_is_sure_for_less_than_the_lease_lasts() -> None:

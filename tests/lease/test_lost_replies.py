@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,7 +25,7 @@ from tests.kit.tools import (
     forgets_all,
     within,
 )
-from tests.lease.tools import LONG, SHORT, await_end, node_path, owner_of, said
+from tests.lease.tools import LONG, SHORT, node_path, owner_of, said
 
 pytestmark = pytest.mark.usefixtures("tree")
 
@@ -69,44 +68,6 @@ def test_a_create_whose_reply_is_late_or_lost_is_found_and_used(
     assert granted.result(PATIENCE)
     assert zk_lease("key", LONG, owner="me").renew().token == token
     forgets_all(session_for())
-
-
-@heals
-def test_a_take_over_whose_reply_is_late_or_lost_is_found_and_used(
-    tree: Tree, connected: TcpProxy, make_owner: MakeOwner, heal: Heal
-) -> None:
-    yours = zk_lease("key", SHORT, owner="you", using="other")
-    assert yours.acquire()
-    token = yours.renew().token
-    await_end(yours)
-    taken = make_owner().submit(take_over_behind(connected))
-    eventually(lambda: owner_of(tree, "key") == "me", PATIENCE)
-    heal(connected)
-    assert taken.result(PATIENCE)
-    mine = zk_lease("key", LONG, owner="me").renew()
-    assert mine.token > token
-    with pytest.raises(LockLost, match="held by me"):
-        yours.renew()
-
-
-def take_over_behind(link: TcpProxy) -> Callable[[], bool]:
-    """Take an ended lease over, with a link whose answers stop just before the write."""
-    from distlock.lease import operation  # noqa: PLC0415
-
-    def take() -> bool:
-        with pytest.MonkeyPatch.context() as patch:
-            write = operation.Operation._write
-
-            def cut_off(lease_operation: Any, attempt: str, ttl: float, over: Any) -> Any:
-                if over is not None:
-                    patch.undo()
-                    link.black_hole("to_client")
-                return write(lease_operation, attempt, ttl, over)
-
-            patch.setattr(operation.Operation, "_write", cut_off)
-            return zk_lease("key", LONG, owner="me").acquire()
-
-    return take
 
 
 @heals
@@ -214,20 +175,6 @@ def test_a_renewal_that_was_given_up_does_not_end_the_lease(
     assert said(tree, "key") is None
 
 
-@pytest.mark.usefixtures("as_shipped")
-def test_an_acquire_given_up_in_an_outage_is_never_sent(tree: Tree, connected: TcpProxy) -> None:
-    connected.cut()
-    eventually(lambda: not session_for().connected, PATIENCE)
-    for _ in range(3):
-        with in_a_hurry(), pytest.raises(LockUnavailable):
-            zk_lease("key", LONG, owner="me").acquire(timeout=0)
-    before = tree.client.exists(f"{tree.namespace}/@leases").cversion
-    connected.pass_through()
-    eventually(lambda: session_for().connected, PATIENCE)
-    forgets_all(session_for())
-    assert tree.client.exists(f"{tree.namespace}/@leases").cversion == before
-
-
 def test_what_is_about_to_be_sent_when_its_caller_leaves_is_given_back(
     tree: Tree, connected: TcpProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,23 +218,6 @@ def test_an_interrupt_in_the_instant_of_the_grant_gives_it_back(tree: Tree) -> N
     assert not lease.held
     with lease:
         assert lease.held
-
-
-def test_a_task_cancelled_while_its_answer_is_under_way_leaves_nothing(
-    tree: Tree, connected: TcpProxy
-) -> None:
-    async def use() -> None:
-        task = asyncio.create_task(zk_lease("key", LONG, owner="me").aacquire())
-        await asyncio.to_thread(eventually, lambda: said(tree, "key"), PATIENCE)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    connected.black_hole("to_client")
-    asyncio.run(use())
-    connected.pass_through()
-    eventually(lambda: said(tree, "key") is None, PATIENCE)
-    forgets_all(session_for())
 
 
 # --- bounds --------------------------------------------------------------------------------------

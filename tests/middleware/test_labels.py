@@ -12,7 +12,7 @@ import asyncio
 import gc
 import time
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier, Event
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 from weakref import ref
@@ -31,7 +31,7 @@ from tests.kit.engines import tree_at
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 
-inside, leave, together = Event(), Event(), Barrier(2)
+inside, leave = Event(), Event()
 
 
 def label_of(key: str) -> str:
@@ -47,12 +47,6 @@ def buy(request: HttpRequest, sku: str) -> HttpResponse:
 @zk_locked("stock:<sku>")
 async def buy_async(request: HttpRequest, sku: str) -> HttpResponse:
     return JsonResponse({"label": await sync_to_async(label_of)(f"stock:{sku}")})
-
-
-@zk_locked("stock:<sku>")
-def buy_together(request: HttpRequest, sku: str) -> HttpResponse:
-    together.wait(10)
-    return JsonResponse({"label": label_of(f"stock:{sku}")})
 
 
 def refused(busy: LockBusy, request: HttpRequest, sku: str) -> HttpResponse:
@@ -110,7 +104,6 @@ urlpatterns = [
     path("later/<sku>/", begin_a_task),
     path("buy/<sku>/", buy),
     path("buy-async/<sku>/", buy_async),
-    path("buy-together/<sku>/", buy_together),
     path("hold/<sku>/", hold),
 ]
 

@@ -42,7 +42,7 @@ class AskedInVain(Mutex):
         self._good = good
         self.good_lock_was_locked = False
 
-    def _call(self, *args: object) -> NoReturn:
+    def _call(self, *args: object, **how: object) -> NoReturn:
         self.good_lock_was_locked = self._good.held
         raise Foo(self.key)
 

@@ -7,8 +7,6 @@ and outages are in `test_recovery`.
 
 from __future__ import annotations
 
-import asyncio
-import random
 import signal
 import threading
 import time
@@ -21,53 +19,13 @@ from kazoo.exceptions import NoNodeError, NotEmptyError
 from distlock import zk_lock
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, spawn_python
-from tests.kit.timeouts import async_timeout
-from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, forgets_all
 
 if TYPE_CHECKING:
     from distlock_chaos.server import ZooKeeper
 
 
 pytestmark = pytest.mark.usefixtures("tree")
-
-
-@pytest.mark.usefixtures("holder")
-def test_a_hundred_waits_that_timed_out_leave_no_watch_and_no_memory(
-    tree: Tree, make_owner: MakeOwner
-) -> None:
-    owners = [make_owner() for _ in range(10)]
-    waits = [owner.submit(zk_lock("key").acquire, timeout=0.02) for owner in owners * 10]
-    assert not any(wait.result(PATIENCE) for wait in waits)
-    tree.await_watches()
-    forgets_all(session_for())
-    tree.await_line("key", 1)
-
-
-@pytest.mark.usefixtures("patient")  # without a heartbeat, which sets a watch of its own
-def test_who_stood_behind_one_that_gave_up_watches_the_next_ahead(
-    tree: Tree, holder: Owner
-) -> None:
-    # The first's own watch on the holder is taken back at that time, and removeWatches removes all
-    # that the connection has on a path.
-    async def wait_and_enter() -> None:
-        async with zk_lock("key", timeout=PATIENCE):
-            pass
-
-    async def stay_while_another_leaves() -> None:
-        first = asyncio.create_task(wait_and_enter())
-        await asyncio.to_thread(tree.await_line, "key", 2)
-        second = asyncio.create_task(wait_and_enter())
-        await asyncio.to_thread(tree.await_line, "key", 3)
-        first.cancel()
-        head, _ = await asyncio.to_thread(tree.await_line, "key", 2)
-        line = tree.path("key")
-        await asyncio.to_thread(tree.await_watches, line, f"{line}/{head}")
-        holder.now(zk_lock("key", using="other").release)
-        await second
-        holder.now(zk_lock("key", using="other").acquire)
-
-    for _ in range(3):
-        asyncio.run(stay_while_another_leaves())
 
 
 # Waits in its main thread, says how that ended, and lives on: its session must not clean up for it.
@@ -183,52 +141,6 @@ def test_an_exception_at_any_moment_leaves_no_node_and_no_hold(
         leases = f"{tree.namespace}/@leases"
         eventually(lambda: not tree.children(leases), PATIENCE, "no lease that stays")
         process.communicate(timeout=PATIENCE)
-
-
-@pytest.mark.usefixtures("holder")
-def test_a_cancelled_task_leaves_no_node(tree: Tree) -> None:
-    async def wait_and_be_cancelled() -> None:
-        waiting = asyncio.create_task(zk_lock("key").aacquire(timeout=None))
-        await asyncio.to_thread(tree.await_line, "key", 2)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        await asyncio.to_thread(tree.await_line, "key", 1)
-
-    asyncio.run(wait_and_be_cancelled())
-
-
-def test_tasks_cancelled_at_any_moment_leave_no_node_and_no_hold(tree: Tree) -> None:
-    chance, longest = random.Random(), 0.02  # noqa: S311 - no secret
-    holding = 0
-
-    async def try_for_a_moment() -> bool:
-        nonlocal holding
-        with suppress(asyncio.TimeoutError):
-            async with async_timeout(chance.uniform(0.0001, longest)), zk_lock("key"):
-                holding += 1
-                assert holding == 1
-                try:
-                    await asyncio.sleep(0)
-                finally:
-                    holding -= 1
-                return True
-        return False
-
-    async def hammer() -> list[bool]:
-        nonlocal longest
-        entered: list[bool] = []
-        for _ in range(40):
-            entered += await asyncio.gather(*(try_for_a_moment() for _ in range(5)))
-            # So that some enter and some do not, on any machine.
-            longest = min(longest * (0.9 if any(entered[-5:]) else 1.5), 1.0)
-        return entered
-
-    entered = asyncio.run(hammer())
-    assert any(entered)
-    assert not all(entered)
-    tree.await_line("key", 0)
-    forgets_all(session_for())
 
 
 def test_a_parent_removed_again_and_again_does_not_disturb_the_lock(

@@ -176,18 +176,6 @@ def test_a_writer_that_reads_goes_on_reading_when_its_writing_was_given_up() -> 
         zk_rwlock(KEY, using="other").write.release()
 
 
-def test_the_others_of_a_batch_get_the_lock_with_a_higher_token(make_owner: MakeOwner) -> None:
-    lock, waiter = zk_lock(KEY, handoff=5, max_hold=LIMIT, timeout=PATIENCE), make_owner()
-
-    def take() -> int:
-        with lock as hold:
-            return hold.token
-
-    with pytest.raises(LockLost), lock as hold:  # noqa: PT012
-        assert waiter.now(take) > hold.token
-        assert hold.lost_reason == "max_hold"
-
-
 def test_a_hold_given_up_without_a_connection_frees_the_lock_with_the_next(
     broken_link: TcpProxy,
 ) -> None:

@@ -21,7 +21,6 @@ from tests.kit.tools import (
     Tree,
     expire,
     forgets_all,
-    within,
 )
 
 if TYPE_CHECKING:
@@ -53,20 +52,6 @@ def cut_and_heal(link: TcpProxy) -> None:
 
 
 @pytest.mark.parametrize("heal", [TcpProxy.pass_through, cut_and_heal])
-def test_a_create_whose_reply_is_late_or_lost_is_found_and_used(
-    tree: Tree, connected: TcpProxy, make_owner: MakeOwner, heal: Callable[[TcpProxy], None]
-) -> None:
-    connected.black_hole("to_client")
-    owner = make_owner()
-    granted = owner.submit(zk_lock(KEY).acquire, timeout=PATIENCE)
-    line = tree.await_line(KEY, 1)
-    heal(connected)
-    assert granted.result(PATIENCE)
-    assert tree.line(KEY) == line
-    owner.now(zk_lock(KEY).release)
-
-
-@pytest.mark.parametrize("heal", [TcpProxy.pass_through, cut_and_heal])
 def test_the_node_of_a_caller_that_gave_up_before_the_reply_is_deleted(
     tree: Tree, connected: TcpProxy, heal: Callable[[TcpProxy], None]
 ) -> None:
@@ -79,34 +64,6 @@ def test_the_node_of_a_caller_that_gave_up_before_the_reply_is_deleted(
     tree.await_line(KEY, 0)
     assert session_for().id == session_id  # deleted, and not gone with its session
     forgets_all(session_for())
-
-
-def test_a_create_that_reaches_the_server_after_the_caller_gave_up_is_deleted(
-    tree: Tree, connected: TcpProxy
-) -> None:
-    connected.black_hole("to_server")
-    with pytest.raises(LockUnavailable):
-        zk_lock(KEY).acquire(timeout=0.1)
-    before = tree.client.get(tree.path(KEY))[1].cversion
-    connected.pass_through()
-    # The ghost was made, or the test proves nothing, and is gone.
-    eventually(lambda: tree.client.get(tree.path(KEY))[1].cversion == before + 2)
-    tree.await_line(KEY, 0)
-
-
-def test_what_was_asked_in_an_outage_and_given_up_is_never_sent(
-    tree: Tree, connected: TcpProxy
-) -> None:
-    session = session_for()
-    connected.cut()
-    eventually(lambda: not session.connected)
-    for _ in range(3):
-        with pytest.raises(LockUnavailable):
-            zk_lock(KEY).acquire(timeout=0)
-    before = tree.client.get(tree.path(KEY))[1].cversion
-    connected.pass_through()
-    with zk_lock(KEY):
-        assert tree.client.get(tree.path(KEY))[1].cversion == before + 1
 
 
 @pytest.mark.parametrize("break_link", [TcpProxy.cut, TcpProxy.black_hole])
@@ -127,22 +84,6 @@ def test_a_release_in_an_outage_is_done_after_it(
     assert session.id == session_id
     rival.now(zk_lock(KEY, using="other").release)
     forgets_all(session)
-
-
-def test_the_process_does_not_block_itself_after_a_release_in_an_outage(
-    tree: Tree, connected: TcpProxy, make_owner: MakeOwner
-) -> None:
-    lock, again = zk_lock(KEY), make_owner()
-    lock.acquire()
-    connected.cut()
-    eventually(lambda: not session_for().connected)
-    lock.release()
-    granted = again.submit(lock.acquire, timeout=PATIENCE)
-    connected.pass_through()
-    with within(2):
-        assert granted.result(PATIENCE)
-    assert len(tree.await_line(KEY, 1)) == 1
-    again.now(lock.release)
 
 
 # --- a cut within the session --------------------------------------------------------------------
@@ -215,23 +156,3 @@ def test_waiters_keep_their_places_over_a_restart_of_the_server(
             waiter.result(PATIENCE)
         assert served == [0, 1, 2]
         assert session_for().id == session_id
-
-
-# --- a link that carries one side only -----------------------------------------------------------
-
-
-def test_a_link_that_carries_only_our_side_does_not_keep_the_lock_taken(
-    connected: TcpProxy, make_owner: MakeOwner
-) -> None:
-    # Each try to reconnect would reach the server, and renew the session of the lock.
-    owner = make_owner()
-    owner.now(zk_lock(KEY).acquire)
-    waiter = make_owner()
-    granted = waiter.submit(zk_lock(KEY, using="other").acquire, timeout=PATIENCE)
-    timeout = session_for().timeout
-    connected.black_hole("to_client")
-    with within(2.5 * timeout + 1 + 1):  # noticed, given up, expired; a tick, a loaded machine
-        assert granted.result(PATIENCE)
-    with pytest.raises(LockLost):
-        owner.now(zk_lock(KEY).release)
-    waiter.now(zk_lock(KEY, using="other").release)

@@ -62,13 +62,6 @@ def test_an_interrupted_release_leaves_no_hold_to_enter_again(tree: Tree) -> Non
     tree.await_line("key", 0)
 
 
-def test_two_objects_on_one_key_are_one_lock() -> None:
-    assert zk_lock("key").acquire()
-    assert zk_lock("key").held
-    zk_lock("key").release()
-    assert not zk_lock("key").held
-
-
 def test_two_spellings_of_one_word_are_one_lock() -> None:
     with zk_lock("caf\u00e9"):
         assert zk_lock("cafe\u0301").held

@@ -161,20 +161,7 @@ def test_only_the_first_is_read_to_know_who_holds(
         tree.client.delete(node)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        None,
-        b"",
-        b"10.0.0.1",
-        b"\xff\x00\xfe",
-        b"[1, 2]",
-        b'"text"',
-        b'{"label": 5, "pid": "x"}',
-        b"{" * 9999,
-    ],
-    ids=["none", "empty", "curator", "binary", "list", "text", "other", "deep"],
-)
+@pytest.mark.parametrize("data", [None, b"10.0.0.1"])
 def test_a_peer_whose_data_cannot_be_read_is_listed_as_such(tree: Tree, data: bytes | None) -> None:
     with zk_lock("key"):
         prefix = f"{tree.path('key')}/_c_{uuid4()}-lock-"

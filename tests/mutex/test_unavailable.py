@@ -7,7 +7,6 @@ connections.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import time
 from typing import TYPE_CHECKING
@@ -95,15 +94,6 @@ def test_an_acquire_ends_by_its_timeout_or_that_of_the_connection_whatever_is_br
     assert raised.value.key == "key"
     assert raised.value.using == "default"
     assert short_times.address in str(raised.value)
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_task_is_told_in_the_same_time(
-    short_times: TcpProxy, fault: Callable[[TcpProxy], None]
-) -> None:
-    fault(short_times)
-    with within(CONNECT_TIMEOUT + OVERRUN), pytest.raises(LockUnavailable):
-        asyncio.run(zk_lock("key").aacquire(timeout=None))
 
 
 def test_after_the_first_error_later_calls_fail_at_once_until_the_next_contact(

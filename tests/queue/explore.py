@@ -11,6 +11,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from distlock.keys.limits import MAX_INT
+from distlock.keys.znodes import WORN
 from distlock.queue import policies
 from distlock.queue.local_line import LocalLine
 from distlock.queue.machine import Machine
@@ -60,6 +62,7 @@ class Scope:
     try_only: Sequence[int] = ()
     #: Whether the links are long.
     far: bool = False
+    revocable: bool = False
     #: How many steps the test looks ahead.
     depth: int = 1000
 
@@ -75,6 +78,7 @@ class Scope:
             slow=slow,
             try_only=self.try_only,
             far=self.far,
+            revocable=self.revocable,
         )
 
 
@@ -188,6 +192,31 @@ SCOPES: dict[str, Scope] = {
     ),
     "one transaction begins the line anew": Scope(
         faults=Faults(renewals=1, **NO_MORE), begins_at=2, depth=13
+    ),
+    "the numbers of the line run out": Scope(
+        faults=Faults(leaves=1, releases=0), begins_at=WORN - 1
+    ),
+    "the counter sticks": Scope(
+        (policies.MUTEX, policies.READER, policies.WRITER),
+        Faults(leaves=1, releases=0),
+        begins_at=MAX_INT,
+        depth=13,
+    ),
+    "the numbers run out, and a cut": Scope(
+        MUTEXES[:2], Faults(cuts=1, leaves=1, releases=0), (0, 1), begins_at=WORN - 1
+    ),
+    "the numbers have run out, and an expiry": Scope(
+        MUTEXES[:2], Faults(lapses=1, expiries=1, **NO_MORE), (0, 1), begins_at=WORN, depth=11
+    ),
+    "one is asked to leave": Scope(
+        faults=Faults(touches=1, leaves=1, releases=0), revocable=True, depth=14
+    ),
+    "one is asked to leave, a cut, an expiry": Scope(
+        MUTEXES[:2],
+        Faults(touches=1, cuts=1, lapses=1, expiries=1, **NO_MORE),
+        (0, 1),
+        revocable=True,
+        depth=11,
     ),
     "some do not queue": Scope(
         (policies.MUTEX, policies.UNFAIR, policies.UNFAIR), Faults(**NO_MORE)

@@ -31,6 +31,8 @@ def _violations(world: World) -> Iterator[str]:
             yield f"{NAMES[number]} holds again what has lapsed"
         if contender.valid and not caller.left and _is_unaware(world, process, number, contender):
             yield f"{NAMES[number]} holds, and does not hear that its node is broken"
+        if _is_deaf(world, process, contender):
+            yield f"{NAMES[number]} does not hear that it is asked to leave"
     for process in world.processes:
         if _is_quiet(process):
             for name, number in process.watchers:
@@ -138,6 +140,19 @@ def _is_unaware(world: World, process: Process, number: int, contender: Machine)
         _is_broken(world, contender)
         and _is_quiet(process)
         and not _wakes_at_heartbeat(process, number)
+    )
+
+
+def _is_deaf(world: World, process: Process, contender: Machine) -> bool:
+    """Whether one who is in line, or holds, does not know that somebody has asked it to leave."""
+    return (
+        contender.revocable
+        and contender.state not in (State.BUSY, State.LOST, State.LEFT)
+        and contender.standing
+        and contender.node is not None
+        and contender.node.name in world.server.asked
+        and not contender._revoked
+        and _is_quiet(process)
     )
 
 

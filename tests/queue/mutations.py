@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distlock.keys import znodes
+from distlock.keys.limits import MAX_INT
 from distlock.queue import events as e
 from distlock.queue import policies
 from distlock.queue.machine import Machine
@@ -364,6 +365,27 @@ class DowngradedAtTheEnd(Machine):
         return [create if isinstance(x, e.Create) else x for x in effects]
 
 
+class WornNumbersCount(Machine):
+    """ZOOKEEPER-3249: at the end of its numbers a line gives the last one to each."""
+
+    def _step_aside(self, line: list[Any], own: int) -> None:
+        blocking = self.policy.whom(line, own) if self._worn else None
+        if not self._worn:
+            super()._step_aside(line, own)
+        elif blocking is None:
+            self._have_turn()
+        else:
+            self.ahead = own
+            self._wait_behind(line, own, blocking)
+
+
+class RequestIsMissedInACut(Machine):
+    """Somebody is asked to leave while it has no connection."""
+
+    def _connected(self, _: e.Connected) -> None:
+        self._look()
+
+
 class ReleasedNodeIsForgotten(Machine):
     """CURATOR-678: the release drops the node, and the delete is never sent."""
 
@@ -417,6 +439,7 @@ TOKENS = "is granted after"
 IN_VAIN = "granted what is lost already"
 ALL_WAIT = "everybody waits, and nobody holds"
 UNAWARE = "does not hear that its node is broken"
+DEAF = "does not hear that it is asked to leave"
 HASTY = policies.Policy(znodes.READ, a_writer_directly_ahead, shared=True)
 READERS = (policies.WRITER, policies.READER, policies.READER)
 
@@ -467,6 +490,8 @@ MUTATIONS = [
     Mutation(NeighboursOutliveTheConnection, scope(homes=TOGETHER, cuts=1), SLEEPS),
     Mutation(DowngradedAtTheEnd, DOWNGRADES, TWO_HOLD),
     Mutation(ReleasedNodeIsForgotten, scope(), FORGOTTEN),
+    Mutation(WornNumbersCount, replace(scope(leaves=1), begins_at=MAX_INT), TWO_HOLD),
+    Mutation(RequestIsMissedInACut, replace(scope(touches=1, cuts=1), revocable=True), DEAF),
     Mutation(
         Machine,
         Scope(READERS, Faults(leaves=0, releases=0), (0, 1, 1)),

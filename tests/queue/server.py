@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from distlock.keys.znodes import LEASE
+from distlock.keys.limits import MAX_INT
+from distlock.keys.znodes import LEASE, REVOKE
 from distlock.queue import events as e
 from distlock.queue.local_line import Line
 from distlock.queue.semaphore import limit_in
@@ -79,7 +80,7 @@ def carry_out(world: World, process: Process, number: int, effects: Any) -> None
             case e.Unwatch():
                 process.watchers -= {(watched(effect), number)}
                 _unwatch_if_unwanted(process, watched(effect))
-            case e.Busy() | e.Lose() | e.Refuse(e.Why.BEYOND_LIMIT):
+            case e.Busy() | e.Lose() | e.Revoke() | e.Refuse(e.Why.BEYOND_LIMIT):
                 pass
             case e.Refuse():
                 raise Wrong(f"{NAMES[number]} is refused: {effect.why.value}")
@@ -145,7 +146,10 @@ def _is_write(process: Process, number: int | None, effect: Any) -> bool:
         contender = process.contenders[number]
         machines = getattr(contender, "machines", [contender])  # a semaphore's has several
         return what.sync and not any(getattr(one, "syncs", False) for one in machines)
-    return isinstance(what, e.Create | e.MakeLine | e.Delete | e.Sweep | e.Prove | e.WriteLimit)
+    return isinstance(what, _WRITES)
+
+
+_WRITES = e.Create | e.MakeLine | e.RemoveLine | e.Delete | e.Sweep | e.Prove | e.WriteLimit
 
 
 def _create(world: World, process: Process, effect: e.Create) -> e.Created:
@@ -157,7 +161,7 @@ def _create(world: World, process: Process, effect: e.Create) -> e.Created:
     node = node_of(name, server.zxid + 1, process.id)
     world.server = server._replace(
         zxid=node.token,
-        number=server.number + 1,
+        number=min(server.number + 1, MAX_INT),  # ZOOKEEPER-3249
         nodes=(*server.nodes, (name, process.id, node.token)),
     )
     if process.doomed:
@@ -171,7 +175,8 @@ def _list(world: World, process: Process, effect: e.List) -> e.Listed:
         process.lag = ()
     if not world.server.line:
         return e.Listed((), e.Problem.MISSING)
-    return e.Listed(tuple([node[0] for node in _seen(world, process)]))
+    # In no order of their creation, as the server does.
+    return e.Listed(tuple(sorted([node[0] for node in _seen(world, process)])))
 
 
 def _seen(world: World, process: Process) -> list[tuple[str, int, int]]:
@@ -193,6 +198,21 @@ def _make_line(world: World, _process: Process, _: e.MakeLine) -> e.LineMade:
     return e.LineMade()
 
 
+def _read_line(world: World, _process: Process, _: e.ReadLine) -> e.LineRead:
+    line = world.server.line
+    return e.LineRead(line) if line else e.LineRead(error=e.Problem.MISSING)
+
+
+def _remove_line(world: World, process: Process, _: e.RemoveLine) -> e.LineRemoved:
+    process.lag = ()
+    server = world.server
+    if server.nodes or not server.line:
+        return e.LineRemoved(e.Problem.NOT_EMPTY if server.line else e.Problem.MISSING)
+    world.server = server._replace(line=0)
+    fire(world, "Line", deleted=True)
+    return e.LineRemoved()
+
+
 def _read(world: World, process: Process, effect: e.Read) -> e.NodeRead:
     for name, session, token in _seen(world, process):
         if name == effect.name:
@@ -203,7 +223,7 @@ def _read(world: World, process: Process, effect: e.Read) -> e.NodeRead:
 def _watch(world: World, process: Process, effect: e.Watch) -> e.Watched:
     if not any(node[0] == effect.name for node in _seen(world, process)):
         return e.Watched(effect.name, error=e.Problem.MISSING)
-    return _watch_by_exists(world, process, effect)._replace(error=None)
+    return _watch_by_exists(world, process, effect)
 
 
 def _watch_by_exists(world: World, process: Process, effect: Any) -> e.Watched:
@@ -211,7 +231,10 @@ def _watch_by_exists(world: World, process: Process, effect: Any) -> e.Watched:
     name = watched(effect)
     watches = world.server.watches | {(process.number, name)}
     world.server = world.server._replace(watches=watches)
-    return e.Watched(name, error=None if world.server.has(name) else e.Problem.MISSING)
+    if not world.server.has(name):
+        return e.Watched(name, error=e.Problem.MISSING)
+    asked = name in world.server.asked
+    return e.Watched(name, REVOKE if asked else b'{"v":1}', int(asked))
 
 
 def _unwatch(world: World, process: Process, effect: e.Unwatch) -> None:
@@ -292,6 +315,8 @@ _SERVES: dict[type, Any] = {
     e.List: _list,
     e.WatchLine: _watch_line,
     e.MakeLine: _make_line,
+    e.ReadLine: _read_line,
+    e.RemoveLine: _remove_line,
     e.Read: _read,
     e.Watch: _watch,
     e.Unwatch: _unwatch,

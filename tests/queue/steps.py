@@ -311,8 +311,9 @@ def _of_others(world: World) -> Iterator[Step]:
         for name in names:
             then = world.copy()
             then.spend("touches")
+            then.server = server._replace(asked=server.asked | {name})
             remove(then, name, deleted=False)
-            yield f"an operator writes to {describe(name)}", then
+            yield f"an operator asks {describe(name)} to leave", then
     if faults.removals and server.line:
         what, then = _operator(world, "removals", *names, "removes the line with")
         fire(then, "Line", "Limit", "Names", deleted=True)

@@ -6,8 +6,6 @@ revocation, errors of the server, downgrades.
 
 from __future__ import annotations
 
-import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,12 +16,10 @@ from distlock.queue import local_line, policies
 from distlock.queue.local_line import LocalLine
 from distlock.queue.machine import Machine
 from distlock.queue.states import State
-from tests.kit.helpers import without_garbage_collection
 from tests.queue.world import node_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
+    pass
 
 OURS = b'{"v":1}'
 
@@ -115,58 +111,7 @@ def test_on_a_long_link_one_message_hands_the_lock_over() -> None:
     assert contender.apply(e.Changed(other(1), deleted=True)) == [e.GRANT]
 
 
-def test_whoever_is_interrupted_in_its_join_deletes_no_node_of_others() -> None:
-    """An exception may land before any line of the join."""
-    for line_number in range(100):
-        line = Line()
-        contender = line.contender()
-        with suppress(Interrupted):
-            interrupted_at(line_number, lambda c=contender: c.apply(e.Join()))  # type: ignore[misc]
-        complete = contender._effects != []
-        assert contender.apply(e.LEAVE) in ([], [e.Sweep("_c_1-")])
-        assert contender.state is State.LEFT
-        if complete:
-            break
-    assert line_number > 10
-
-
-class Interrupted(BaseException):
-    """Lands in the middle of a call."""
-
-
-def interrupted_at(line_number: int, call: Callable[[], object]) -> None:
-    """Call, and raise before the line that comes after so many."""
-    left = line_number
-
-    def trace(_frame: FrameType, event: str, _: object) -> Any:
-        nonlocal left
-        if event == "line":
-            left -= 1
-            if left < 0:
-                raise Interrupted
-        return trace
-
-    before = sys.gettrace()
-    with without_garbage_collection():  # or it lands in the finaliser of something else
-        sys.settrace(trace)
-        try:
-            call()
-        finally:
-            sys.settrace(before)
-
-
 # --- worn lines ----------------------------------------------------------------------------------
-
-
-def test_a_worn_line_begins_anew_when_nobody_is_in_it() -> None:
-    line = Line(WORN)
-    contender = line.contender()
-    contender.apply(e.Join())
-    line.create(contender)
-    name = own(contender)
-    assert contender.apply(e.Listed([name])) == [e.Delete(name, 1), e.ReadLine()]
-    assert contender.apply(e.LineRead(token=1, version=3)) == [e.RemoveLine(3)]
-    assert contender.apply(e.LineRemoved())[0] == e.Create("_c_1-lock-")
 
 
 def test_a_worn_line_with_data_of_somebody_is_not_removed() -> None:
@@ -175,43 +120,13 @@ def test_a_worn_line_with_data_of_somebody_is_not_removed() -> None:
     assert refused == [e.Refuse(e.Why.NOT_REMOVABLE)]
 
 
-def test_one_who_has_joined_a_worn_line_meanwhile_is_waited_for() -> None:
-    contender = Line(WORN).joined()
-    contender.apply(e.LineRead(token=1))
-    assert contender.apply(e.LineRemoved(e.Problem.NOT_EMPTY)) == [e.List()]
-    assert contender.apply(e.Listed([other(WORN + 1)])) == [e.Watch(other(WORN + 1))]
-    assert contender.head_is_worn
-
-
-def test_a_worn_line_is_left_while_others_are_in_it() -> None:
-    contender = Line(WORN).joined(policies.MUTEX, other(WORN - 1))
-    assert contender.state is State.ASIDE
-    assert not contender.head_is_worn
+@pytest.mark.parametrize("number", [WORN - 1, WORN])
+def test_who_waits_in_a_worn_line_knows_whether_its_first_one_waits_too(number: int) -> None:
+    contender = Line(WORN).joined(policies.MUTEX, other(number))
+    assert contender.head_is_worn is (number == WORN)
 
 
 # --- the grant -----------------------------------------------------------------------------------
-
-
-def test_a_request_to_leave_is_heard_once() -> None:
-    line = Line()
-    contender = line.contender(revocable=True)
-    contender.apply(e.Join())
-    (watch,) = line.create(contender)
-    name = own(contender)
-    assert watch == e.Watch(name)
-    contender.apply(e.Watched(name, OURS))
-    contender.apply(e.Listed([name]))
-    assert contender.apply(e.Changed(name, deleted=False)) == [e.Watch(name)]
-    assert contender.apply(e.Watched(name, REVOKE, 1)) == [e.Revoke()]
-    contender.apply(e.Changed(name, deleted=False))
-    assert contender.apply(e.Watched(name, REVOKE, 1)) == []
-
-
-def test_a_request_to_leave_is_heard_after_a_cut() -> None:
-    line = Line()
-    contender = line.joined(revocable=True)
-    contender.apply(e.Disconnected())
-    assert contender.apply(e.Connected()) == [e.Watch(own(contender))]
 
 
 def test_a_node_that_its_holder_finds_gone_is_deleted_all_the_same() -> None:
@@ -261,7 +176,12 @@ def test_an_unknown_error_is_for_the_caller(when: str) -> None:
     assert contender.state is State.REFUSED
 
 
-# --- the table -----------------------------------------------------------------------------------
+def test_a_node_that_may_not_be_read_after_a_lost_reply_is_deleted() -> None:
+    contender, error = Line().contender(), OSError("no")
+    for event in (e.Join(), e.Disconnected(), e.Connected(), e.Listed(["_c_1-lock-0000000000"])):
+        contender.apply(event)
+    refused = contender.apply(e.NodeRead("_c_1-lock-0000000000", error=error))
+    assert refused == [e.Delete("_c_1-lock-0000000000", 1), e.Refuse(e.Why.ERROR, error)]
 
 
 # --- other recipes -------------------------------------------------------------------------------

@@ -6,26 +6,21 @@ queues, limits in the code.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock.keys.znodes import WORN
 from distlock.queue import events as e
-from distlock.queue.local_line import LocalLine
-from distlock.queue.policies import FAIR
-from distlock.queue.semaphore import Limit, Turn
+from distlock.queue.semaphore import Limit
 from distlock.queue.states import State
 from tests.queue.semaphore_world import LEASES, LOCKS, At, Bugs, Taker
-from tests.queue.test_machine import Interrupted, Session, interrupted_at
+from tests.queue.test_machine import Session
 from tests.queue.world import node_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 OTHER = "_c_x-lease-0000000001"
-AHEAD = "_c_x-lock-0000000003"
 
 
 def at_locks(*effects: e.Effect) -> list[At]:
@@ -120,9 +115,6 @@ def deleted(effects: Sequence[Any]) -> list[str]:
     return [at.what.name for at in effects if type(at.what) is e.Delete]
 
 
-# --- one after the other --------------------------------------------------------------------------
-
-
 # --- the limit ------------------------------------------------------------------------------------
 
 
@@ -141,9 +133,6 @@ def test_missing_nodes_are_made_with_the_limit_in_the_code() -> None:
     assert semaphore.answer(1, missing) == [*of_permit(1, e.MakeLine()), *making(4)]
     write = of_permit(1, e.WriteLimit(b'{"v":1,"limit":2}', 0))
     assert semaphore.answer(1, e.LineMade()) == write
-
-
-# --- one who only tries ---------------------------------------------------------------------------
 
 
 # --- faults ---------------------------------------------------------------------------------------
@@ -174,30 +163,3 @@ def test_an_unknown_error_is_for_the_caller(when: str) -> None:
     assert refused == [e.Refuse(e.Why.ERROR, error)]
     leases = [name for name in deleted(semaphore.apply(e.Leave())) if "lease" in name]
     assert len(leases) == (when in ("list", "watch"))
-
-
-def test_a_worn_queue_begins_anew() -> None:
-    semaphore = Semaphore(number=WORN)
-    assert semaphore.at_head()[-1:] == at_locks(e.ReadLine())
-    assert semaphore.answer(0, e.LineRead(token=1)) == at_locks(e.RemoveLine(0))
-    semaphore.number = 0
-    assert semaphore.answer(0, e.LineRemoved()) == coming(2)
-    assert semaphore.at_head() == making(3)
-
-
-# --- leaving --------------------------------------------------------------------------------------
-
-
-def test_whoever_is_interrupted_in_its_join_leaves_nothing() -> None:
-    """An exception may land before any line of the join."""
-    for line_number in range(200):
-        options = {"limit": Limit("key", 1), "me": None, "new_prefix": lambda: "_c_A1-"}
-        machine = Turn(FAIR, Session(), LocalLine(), **options)
-        with suppress(Interrupted):
-            interrupted_at(line_number, lambda one=machine: one.apply(e.Join()))  # type: ignore[misc]
-        complete = len(machine._effects) == len(coming())
-        machine.apply(e.LEAVE)
-        assert machine.state is State.LEFT
-        if complete:
-            break
-    assert line_number > 20

@@ -70,6 +70,8 @@ class Server(NamedTuple):
     sessions: int = 2
     #: The names of the nodes that an operator has deleted.
     broken: frozenset[str] = frozenset()
+    #: The names of the nodes whose owners were asked to leave.
+    asked: frozenset[str] = frozenset()
     #: The highest tokens that were granted: to one alone, and to one who shares.
     alone: int = 0
     together: int = 0
@@ -95,7 +97,7 @@ class Faults(NamedTuple):
     breaks: int = 0
     #: An operator removes the line, or the server does when it is empty.
     removals: int = 0
-    #: A node's data is changed.
+    #: The owner of a node is asked to leave: its data is changed.
     touches: int = 0
     #: An exception lands in a join.
     interrupts: int = 0
@@ -392,6 +394,7 @@ def beginning(
     slow: bool = False,
     try_only: Sequence[int] = (),
     far: bool = False,
+    revocable: bool = False,
 ) -> World:
     """Return the world in which nobody has joined.
 
@@ -401,6 +404,7 @@ def beginning(
     :param begins_at: the first number that it gives
     :param try_only: the contenders that do not wait
     :param far: whether the links are long
+    :param revocable: whether the contenders watch for the request to leave
     """
     processes = []
     for number in range(max(homes) + 1):
@@ -408,7 +412,8 @@ def beginning(
         process = Process(number, inside)
         process.far = far
         for n in inside:
-            contender = machine(policies[n], process, process.local, me=n, try_only=n in try_only)
+            options: dict[str, Any] = {"me": n, "try_only": n in try_only, "revocable": revocable}
+            contender = machine(policies[n], process, process.local, **options)
             contender.new_prefix = partial(next_prefix, contender)
             process.contenders[n] = contender
         process.bind()

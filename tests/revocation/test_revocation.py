@@ -5,7 +5,6 @@ With Java on the other side: ``tests/interop/test_java_revocation.py``.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from typing import Any
 
@@ -16,7 +15,7 @@ from distlock.engine.deadline import Heartbeat
 from distlock.keys.znodes import asks_to_leave
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree
 from tests.revocation.conftest import Asked
 
 pytestmark = [pytest.mark.usefixtures("patient", "tree"), pytest.mark.engines("zookeeper", "redis")]
@@ -173,31 +172,6 @@ def test_whoever_has_left_cannot_be_asked(tree: Tree, asked: Asked) -> None:
 
 
 # --- what is left, and what it costs --------------------------------------------------------------
-
-
-def test_nothing_is_left_of_revocable_holds_and_waits(
-    tree: Tree, make_owner: MakeOwner, asked: Asked
-) -> None:
-    holder, lock = make_owner(), zk_lock("key", on_revoke=asked)
-    holder.now(lock.acquire)
-
-    async def wait_and_give_up(number: int) -> None:
-        waits = [asyncio.create_task(lock.aacquire(timeout=None)) for _ in range(5)]
-        await asyncio.to_thread(tree.await_line, "key", 6)
-        participants = await asyncio.to_thread(lock.participants)
-        assert await asyncio.to_thread(revoke, participants[number])
-        await asyncio.to_thread(asked.times, number + 1)
-        for wait in waits:
-            wait.cancel()
-        await asyncio.wait(waits)
-        await asyncio.to_thread(tree.await_line, "key", 1)
-
-    for number in range(5):
-        asyncio.run(wait_and_give_up(number))
-    holder.now(lock.release)
-    tree.await_line("key", 0)
-    tree.await_watches()
-    forgets_all(session_for())
 
 
 def test_a_short_hold_that_is_not_revocable_costs_no_watch(

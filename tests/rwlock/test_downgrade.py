@@ -6,7 +6,6 @@ write.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 
@@ -21,7 +20,7 @@ from distlock_chaos.proxy import TcpProxy
 from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually
 from tests.kit.losses import beneficiaries
-from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, expire, forgets_all
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, expire
 
 pytestmark = pytest.mark.usefixtures("tree")
 
@@ -64,21 +63,6 @@ def test_a_queued_writer_stays_out_until_the_reader_has_gone_too(
         assert writes.result(PATIENCE)
         writer.now(rival.write.release)
         tree.await_line("key", 0)
-
-
-def test_a_writer_that_waits_looks_at_the_reader_when_the_writer_ahead_has_gone(
-    tree: Tree, make_owner: MakeOwner
-) -> None:
-    """It may have watched either of the two nodes in the spot ahead of it."""
-    lock, rival, writer = zk_rwlock("key"), zk_rwlock("key", using="other"), make_owner()
-    lock.write.acquire()
-    with lock.read as read:
-        writes = queue_up(writer, tree, rival.write, 3)
-        lock.write.release()
-        tree.await_watches(read.path)
-        assert not writes.done()
-    assert writes.result(PATIENCE)
-    writer.now(rival.write.release)
 
 
 def test_the_reader_may_be_released_first_and_the_writer_stays(
@@ -166,27 +150,6 @@ def link(two_sessions: Settings, broken_link: TcpProxy) -> TcpProxy:
     return broken_link
 
 
-@pytest.mark.parametrize("heal", [TcpProxy.pass_through, TcpProxy.drop])
-def test_a_read_node_whose_reply_is_late_or_lost_is_found_and_used(
-    tree: Tree, link: TcpProxy, make_owner: MakeOwner, heal: Callable[[TcpProxy], None]
-) -> None:
-    lock, owner = zk_rwlock("key"), make_owner()
-    assert owner.now(lock.write.acquire)
-    token = owner.now(held, lock.write).token
-    link.black_hole("to_client")
-    reads = owner.submit(lock.read.acquire, timeout=PATIENCE)
-    line = tree.await_line("key", 2)
-    heal(link)
-    link.pass_through()
-    assert reads.result(PATIENCE)
-    assert tree.line("key") == line
-    assert owner.now(held, lock.read).token == token
-    owner.now(lock.write.release)
-    owner.now(lock.read.release)
-    tree.await_line("key", 0)
-    forgets_all(session_for())
-
-
 def test_a_write_lock_that_is_lost_before_the_answer_does_not_become_a_read_lock(
     tree: Tree, link: TcpProxy, make_owner: MakeOwner
 ) -> None:
@@ -202,19 +165,3 @@ def test_a_write_lock_that_is_lost_before_the_answer_does_not_become_a_read_lock
     tree.await_line("key", 0)
     with pytest.raises(LockLost):
         owner.now(lock.write.release)
-
-
-def test_a_read_node_of_a_caller_that_gave_up_is_deleted(
-    tree: Tree, link: TcpProxy, make_owner: MakeOwner
-) -> None:
-    lock, owner = zk_rwlock("key"), make_owner()
-    assert owner.now(lock.write.acquire)
-    (line,) = tree.line("key")
-    link.black_hole("to_client")
-    assert owner.submit(lock.read.acquire, timeout=0.1).exception(PATIENCE) is not None
-    tree.await_line("key", 2)
-    link.pass_through()
-    assert tree.await_line("key", 1) == [line]
-    assert owner.now(lambda: lock.write.held)
-    assert not owner.now(lambda: lock.read.held)
-    owner.now(lock.write.release)

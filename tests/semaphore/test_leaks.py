@@ -1,6 +1,6 @@
 """No permit leaks (CURATOR-376, -462), and no watch.
 
-On an interrupt, on a time-out, and when threads release at once; outages are in `test_recovery`.
+On an interrupt, on a time-out, and when threads release at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from distlock.session import patience
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, spawn_python
 from tests.kit.permits import KEY, Permits
-from tests.kit.tools import PATIENCE, MakeOwner, forgets_all
+from tests.kit.tools import PATIENCE, MakeOwner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,19 +31,6 @@ if TYPE_CHECKING:
 
 
 # --- interrupts and time-outs --------------------------------------------------------------------
-
-
-def test_a_hundred_waits_that_timed_out_leave_no_node_no_watch_and_no_memory(
-    permits: Permits, make_owner: MakeOwner
-) -> None:
-    with zk_semaphore(KEY, 1, using="other"):
-        owners = [make_owner() for _ in range(10)]
-        waits = [owner.submit(zk_semaphore(KEY, 1).acquire, timeout=0.02) for owner in owners * 10]
-        assert not any(wait.result(PATIENCE) for wait in waits)
-        permits.await_(1, 0)
-        permits.tree.await_watches()
-        forgets_all(session_for())
-        assert not session_for().heartbeat._beneficiaries
 
 
 def test_a_permit_whose_caller_leaves_before_it_joins_keeps_no_heartbeat(

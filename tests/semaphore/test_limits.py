@@ -45,37 +45,6 @@ def test_a_limit_that_was_set_counts_for_new_objects_too() -> None:
         newcomer.release()
 
 
-def test_a_limit_that_is_lowered_while_one_waits_at_the_gate_counts(
-    make_owner: MakeOwner, permits: Permits
-) -> None:
-    semaphore = zk_semaphore(KEY, 3)
-    assert semaphore.acquire()
-    head = make_owner().submit(zk_semaphore(KEY, 3).acquire, timeout=PATIENCE, leases=3)
-    permits.await_head(3)
-    behind = make_owner().submit(zk_semaphore(KEY, 3, using="other").acquire, timeout=4)
-    permits.await_(1 + 3, 2)
-    semaphore.limit = 1
-    with pytest.raises(ValueError, match="can never be had"):
-        head.result(PATIENCE)
-    assert not behind.result(PATIENCE)
-    semaphore.release()
-
-
-def test_a_lowered_limit_takes_nothing_away(make_owner: MakeOwner, permits: Permits) -> None:
-    semaphore = zk_semaphore(KEY, 3)
-    assert semaphore.acquire(leases=3)
-    semaphore.limit = 1
-    waiting = make_owner().submit(zk_semaphore(KEY, 3).acquire, timeout=PATIENCE)
-    permits.await_head(3)
-    semaphore.release(2)
-    permits.await_(2, 1)
-    assert not zk_semaphore(KEY, 3, using="other").acquire(timeout=0.1)
-    assert not waiting.done()
-    semaphore.release()
-    assert waiting.result(PATIENCE)
-    semaphore.release()
-
-
 def test_a_caller_that_wants_more_than_the_limit_of_now_is_refused(make_owner: MakeOwner) -> None:
     semaphore = zk_semaphore(KEY, 4)
     assert semaphore.acquire(leases=2)

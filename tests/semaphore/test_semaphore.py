@@ -51,17 +51,6 @@ def test_a_permit_is_released_by_any_thread_and_any_object_of_the_key(
     permits.await_(0, 0)
 
 
-def test_another_session_is_kept_out_and_let_in() -> None:
-    ours, theirs = zk_semaphore(KEY, 1), zk_semaphore(KEY, 1, using="other")
-    assert ours.acquire()
-    assert not theirs.acquire(timeout=0)
-    ours.release()
-    assert theirs.acquire(timeout=PATIENCE)
-    with pytest.raises(NotOwner):
-        ours.release()
-    theirs.release()
-
-
 def test_waiters_are_served_in_the_order_of_their_arrival(
     make_owner: MakeOwner, permits: Permits
 ) -> None:
@@ -206,11 +195,6 @@ def test_a_try_behind_one_who_has_died_at_the_gate_is_busy(
         permits.tree.client.delete(dead)
 
 
-def test_the_first_use_ever_may_be_a_try() -> None:
-    assert zk_semaphore("fresh", 2).acquire(timeout=0, leases=2)
-    zk_semaphore("fresh", 2).release(2)
-
-
 # --- blocks and tasks ----------------------------------------------------------------------------
 
 
@@ -230,15 +214,6 @@ def test_a_block_has_a_permit_of_its_own(permits: Permits, make_owner: MakeOwner
     assert outer.released
     assert inner.released
     permits.await_(0, 0)
-
-
-def test_threads_that_share_an_object_end_their_own_blocks(make_owner: MakeOwner) -> None:
-    semaphore = zk_semaphore(KEY, 2)
-    first, second = make_owner(), make_owner()
-    holds = [first.now(semaphore.__enter__), second.now(semaphore.__enter__)]
-    first.now(semaphore.__exit__, None, None, None)
-    assert [hold.released for hold in holds] == [True, False]
-    second.now(semaphore.__exit__, None, None, None)
 
 
 def test_a_block_that_cannot_be_entered_says_so(permits: Permits) -> None:

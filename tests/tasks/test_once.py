@@ -9,9 +9,8 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from celery import Celery, chain, signals, states
-from celery.app.task import Context
-from celery.exceptions import Ignore, Reject, WorkerLostError
+from celery import Celery, chain, states
+from celery.exceptions import Ignore, Reject
 from kombu.exceptions import OperationalError
 
 from distlock import LockBusy, zk_lease, zk_limited, zk_locked
@@ -52,13 +51,6 @@ def test_of_many_publishers_one_queues(report: Any) -> None:
         ids = {one.id for one in publishers.map(report.delay, ["monday"] * 16)}
     assert len(ids) == 1
     assert report.delay("tuesday").id not in ids
-
-
-@pytest.mark.usefixtures("distlock_settings")
-def test_the_lease_of_a_lost_task_ends_by_itself(report: Any) -> None:
-    report.once_ttl = 1
-    first = report.delay("monday")
-    eventually(lambda: report.delay("monday").id != first.id, PATIENCE, "the lease ended")
 
 
 @pytest.mark.usefixtures("distlock_settings")
@@ -125,28 +117,6 @@ def test_a_task_that_is_replaced_lets_the_next_one_be_queued(app: Celery, key: s
 
     Message(report, key).run()
     assert free(report, key)
-
-
-@pytest.mark.usefixtures("distlock_settings")
-def test_a_revoked_task_lets_the_next_one_be_queued(report: Any, key: str) -> None:
-    message = Message(report, key)
-    context = Context(id=message.id, headers=message.headers)
-    for _ in range(2):  # the second announcement is harmless
-        signals.task_revoked.send(
-            report, request=context, terminated=False, signum=None, expired=False
-        )
-    assert free(report, f"report:{key}")
-
-
-@pytest.mark.usefixtures("distlock_settings")
-def test_a_lost_process_lets_the_next_one_be_queued(report: Any, key: str) -> None:
-    message = Message(report, key)
-    report.request_stack.push(Context(id=message.id, headers=message.headers))
-    try:
-        signals.task_failure.send(report, task_id=message.id, exception=WorkerLostError())
-    finally:
-        report.request_stack.pop()
-    assert free(report, f"report:{key}")
 
 
 @pytest.mark.usefixtures("distlock_settings")

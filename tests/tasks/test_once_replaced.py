@@ -106,16 +106,6 @@ def test_the_newer_one_replaces_one_that_is_put_off(troupe: Fleet, key: str) -> 
     assert free(task, key)
 
 
-def test_the_newer_one_replaces_one_that_comes_after_it(troupe: Fleet, key: str) -> None:
-    task = troupe.task("newest", TASKS)
-    first = task.apply_async((key, f"{key}-1"), countdown=3)
-    second = task.delay(key, f"{key}-2")
-    troupe.stage.let_go(f"{key}-2")
-    assert second.get(timeout=PATIENCE) == f"{key}-2"
-    assert_replaced(first, second.id)
-    assert not troupe.stage.told(f"{key}-1", "enter")
-
-
 def test_one_that_a_worker_takes_before_the_replacement_is_recorded_never_runs(
     troupe: Fleet, key: str
 ) -> None:

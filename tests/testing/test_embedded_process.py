@@ -79,12 +79,8 @@ class TestWithProcesses(EmbeddedZooKeeperTestCase, SimpleTestCase):
     """A test case, here under pytest."""
 
     @pytest.fixture(autouse=True)
-    def _folder(self, tmp_path: Path) -> None:
-        self.folder = tmp_path
+    def _closed_at_the_end(self) -> None:
         self.addCleanup(close_sessions)  # the server is the class's
-
-    def test_processes_contend_for_a_lock(self) -> None:
-        count_together(self.zookeeper.hosts, "/distlock", self.folder, "spawn")
 
     def test_this_process_uses_it_too(self) -> None:
         with zk_lock("key", timeout=PATIENCE):

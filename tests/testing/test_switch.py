@@ -11,7 +11,6 @@ import pytest
 from django.test import TestCase
 from pytest_django import Settings
 
-import distlock.testing
 from distlock import (
     LockUnavailable,
     zk_lease,
@@ -97,13 +96,6 @@ with memory_zookeeper():
         assert process.stdout.readline() == "False True\n"
 
 
-def test_no_setting_switches_it_on() -> None:
-    from distlock.engine.zookeeper.settings import is_ensemble  # noqa: PLC0415 - HOSTS go by it
-
-    assert not is_ensemble("memory://")
-    assert is_ensemble("memory")  # a host of this name
-
-
 # --- test cases ----------------------------------------------------------------------------------
 
 
@@ -138,17 +130,6 @@ class TestWithADatabase(DistlockTestCase, TestCase):
 
 
 # --- the package ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", distlock.testing.__all__)
-def test_every_public_name_has_a_docstring_of_its_own(name: str) -> None:
-    value = getattr(distlock.testing, name)
-    assert value.__doc__
-
-
-def test_a_name_that_is_not_there_is_said() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        getattr(distlock.testing, "nothing")  # noqa: B009 - the type checker knows it, too
 
 
 def test_importing_it_imports_neither_pytest_nor_the_rest() -> None:

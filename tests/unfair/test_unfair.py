@@ -73,19 +73,3 @@ def test_a_try_watches_nobody(tree: Tree, requests: list[str]) -> None:
     assert not zk_lock("key", fair=False).acquire(blocking=False)
     assert "GetData" not in requests
     tree.await_line("key", 1)
-
-
-@pytest.mark.usefixtures("patient")
-def test_who_gives_up_takes_no_watch_from_others_of_its_process(
-    tree: Tree, holder: Owner, make_owner: MakeOwner
-) -> None:
-    # removeWatches removes all watches of the connection on a path.
-    stays, leaves, lock = make_owner(), make_owner(), zk_lock("key", fair=False)
-    granted = let_wait(tree, stays)
-    for _ in range(20):
-        assert not leaves.now(lock.acquire, timeout=0.02)
-    tree.await_watches(head_of(tree))
-    assert not granted.done()
-    holder.now(zk_lock("key", using="other").release)
-    assert granted.result(PATIENCE)
-    stays.now(lock.release)
