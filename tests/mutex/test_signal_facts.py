@@ -111,7 +111,7 @@ def test_an_error_is_announced_once(broken_link: TcpProxy, sender: type) -> None
     assert facts["sender"] is sender
     assert (facts["key"], facts["using"], facts["template"]) == ("key", "default", "")
     assert facts["error"] is raised.value
-    assert facts["waited"] >= 1  # CONNECT_TIMEOUT
+    assert facts["waited"] > 0.5  # CONNECT_TIMEOUT is 1, from the loss on
 
 
 def test_what_was_refused_before_it_was_asked_for_is_not_announced() -> None:
