@@ -85,17 +85,23 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
         limit = self._wait_limit(blocking, timeout)
         started = time.monotonic()
         calls: list[Call[Any]] = []
+        quiet = quiet or entered is None
 
         def steps(wake: Wake) -> Steps[tuple[Hold, ...] | None]:
             holds: dict[tuple[str, str, str], Hold] = {}
             try:
                 for lock in self._in_order:
                     left = _time_left(lock, limit, time.monotonic() - started)
-                    calls.append(call := lock.entry(owner, left))
-                    holds[lock.rank] = yield from call.steps(wake)
+                    call = lock._call(owner, True, left, lock._entered, quiet=quiet)  # noqa: SLF001
+                    calls.append(call)
+                    hold = yield from call.steps(wake)
+                    if hold is None:
+                        undo()
+                        return None
+                    holds[lock.rank] = hold
             except LockBusy as busy:
                 undo()
-                if entered is None or quiet:
+                if quiet:
                     return None
                 busy.waited = time.monotonic() - started
                 together = f"{len(self._in_order)} locks that are taken together"
