@@ -40,7 +40,7 @@ class Sessions:
     def __init__(self, hosts: str) -> None:
         self.conf = Configuration(hosts=hosts, session_timeout=SESSION_TIMEOUT)
         server: Any = RedisPy.from_url(hosts)
-        server.execute_command("FUNCTION", "LOAD", "REPLACE", CODE)
+        server.script_load(CODE)
         self.server, self.channels = server, server.pubsub()
         self._number = 2**61
 
