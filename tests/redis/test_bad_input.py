@@ -70,7 +70,7 @@ def test_a_password(use: Callable[..., None], run: Callable[..., Redis]) -> None
 
 def test_a_replica(use: Callable[..., None], run: Callable[..., Redis]) -> None:
     primary = run()
-    replica = run("--replicaof", f"127.0.0.1 {primary.port}")
+    replica = run("--replicaof", "127.0.0.1", str(primary.port))
     use(replica.hosts)
     said = refusal()
     assert "is a replica. Name the primary in HOSTS, or the Sentinels" in said
@@ -192,7 +192,7 @@ def test_a_replica_that_does_not_confirm_a_lock(
     use: Callable[..., None], run: Callable[..., Redis]
 ) -> None:
     primary = run()
-    replica = run("--replicaof", f"127.0.0.1 {primary.port}")
+    replica = run("--replicaof", "127.0.0.1", str(primary.port))
     eventually(
         lambda: "'master_link_status': 'up'" in str(replica.ask("INFO", "replication")), PATIENCE
     )

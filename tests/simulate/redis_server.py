@@ -213,11 +213,10 @@ class RedisServer(Host):
             case ["SCRIPT", "LOAD", code]:
                 self._load(code)
                 return b"+OK\r\n"
-            case ["EVALSHA", name, "0"] if name in self._scripts:
-                return self._scripts[name]("", [])  # type: ignore[no-any-return]
-            case ["EVALSHA", name, "1", prefix, *arguments] if name in self._scripts:
-                self.world.happened(f"answer to {arguments[0]}", link.hosts[0])
-                return self._scripts[name](prefix, arguments)  # type: ignore[no-any-return]
+            case ["EVALSHA", name, _, *arguments] if name in self._scripts:
+                if arguments:
+                    self.world.happened(f"answer to {arguments[1]}", link.hosts[0])
+                return self._scripts[name](arguments)  # type: ignore[no-any-return]
         return b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 
     def _load(self, code: str) -> None:
@@ -231,9 +230,9 @@ class RedisServer(Host):
         values.redis = lua.table_from({"call": call})
         run = lua.compile(code)
 
-        def script(prefix: str, arguments: list[str]) -> bytes:
-            values.KEYS = lua.table_from([prefix])
-            values.ARGV = lua.table_from(arguments)
+        def script(arguments: list[str]) -> bytes:
+            values.KEYS = lua.table_from(arguments[:1])
+            values.ARGV = lua.table_from(arguments[1:])
             try:
                 return _reply(run())
             except LuaError as error:

@@ -92,7 +92,7 @@ _ADVICE: Final = {
 }
 
 
-#: What Redis 6 writes before an error within a script (``luaPushError`` in its ``scripting.c``).
+#: How Redis 6 begins an error within a script (``luaPushError`` in its ``scripting.c``).
 _WITHIN: Final = re.compile(r"ERR Error running script \(call to \w+\): (@user_script: ?\d+: )*-?")
 
 

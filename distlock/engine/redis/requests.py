@@ -88,7 +88,7 @@ def _number(answer: list[Any]) -> int:
     return int(answer[2] or 0) if len(answer) > 2 else 0
 
 
-#: What is asked, and a path.
+#: The name of a request, and a path.
 Asked = tuple[bytes, str]
 
 

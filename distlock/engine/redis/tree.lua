@@ -45,23 +45,23 @@ local state = prefix .. 'state'
 -- The number of this arrangement: a version of distlock with another one must not meet its keys.
 local LAYOUT = '3'
 local MAX_INT = 2147483647
-local OVER = {err = 'SESSIONOVER the session is over'}
 -- The path of a node's parent, and its name; the number that a name ends with.
 local SPLIT, NUMBER = '^(.*)/([^/]*)$', '^%d+$'
 
 local facts = call('HMGET', state, 'zxid', '#' .. token, 'grace')
 local zxid, alive = facts[1] or 0, facts[2]
-if alive ~= connection and asked ~= 'connect' and asked ~= 'close' then return OVER end
+if alive ~= connection and asked ~= 'connect' and asked ~= 'close' then
+  return {err = 'SESSIONOVER the session is over'}
+end
 
 -- What is read of a parent's hash: the facts of its children and, if a name is given, one of them.
 local MADE, ONLY, LISTED, NODE, WATCHED, NODE_LISTED = 1, 2, 3, 4, 5, 6
 
-local function look(parent, name)
-  local key = prefix .. 'n:' .. parent
+local function look(key, name)
   if not name then return call('HMGET', key, '/made', '/only', '/l') end
   local found = call('HMGET', key, '/made', '/only', '/l', name, name .. '/d', name .. '/l')
   -- The root that nobody has changed.
-  if parent .. name == '' then found[NODE] = found[NODE] or '0 0 0 0 0 ' end
+  if name == '' then found[NODE] = found[NODE] or '0 0 0 0 0 ' end
   return found
 end
 
@@ -82,9 +82,9 @@ end
 -- Return a node and, unless it is ephemeral, the facts of its children.
 local function shown(path, node, family)
   if match(node, '^%d+ (%d+)') ~= '0' then return {node} end
-  family = family or look(path)
-  return {node, family[MADE], count(path, family),
-    family.last or call('HGET', prefix .. 'n:' .. path, '/last')}
+  local key = prefix .. 'n:' .. path
+  family = family or look(key)
+  return {node, family[MADE], count(path, family), family.last or call('HGET', key, '/last')}
 end
 
 local now -- as a text
@@ -123,7 +123,7 @@ if asked ~= 'change' and asked ~= 'join' then
   if asked == 'read' or asked == 'list' or asked == 'unwatch' then
     local parent, name, last = ARGV[6], ARGV[7], ARGV[8]
     local path = parent .. name == '' and '' or parent .. '/' .. name
-    local node, family = look(parent, name)[NODE], look(path)
+    local node, family = look(prefix .. 'n:' .. parent, name)[NODE], look(prefix .. 'n:' .. path)
     local found = node and shown(path, node, family)
     local above, field = parent, name .. '/d'
     if asked == 'list' or last == 'l' then
@@ -202,7 +202,8 @@ if asked ~= 'change' and asked ~= 'join' then
   local function reap(since)
     local some = call('ZRANGE', containers, '-inf', since, 'BYSCORE', 'LIMIT', 0, MANY)
     for _, path in ipairs(some) do
-      local family, changed = look(path), call('HGET', prefix .. 'n:' .. path, '/last') or 0
+      local key = prefix .. 'n:' .. path
+      local family, changed = look(key), call('HGET', key, '/last') or 0
       if not family[MADE] then
         call('ZREM', containers, path)
       elseif changed - since > 0 or count(path, family) > 0 then
@@ -253,14 +254,14 @@ if asked ~= 'change' and asked ~= 'join' then
   -- grant no lock in their grace period (RFC 8881, 8.4.2). Sessions that it knows get their whole
   -- timeout again, as a new leader of ZooKeeper gives them. Where no session is known, `unknown` is the
   -- time to wait: since the server has started, if its keys may have been lost then only. (Its uptime
-  -- may be a second too long: it is the difference of two times in whole seconds.) `new` says that no
-  -- client knows of a session before, in this process of the server.
-  local function take_over(unknown, new, facts)
+  -- may be a second too long: it is the difference of two times in whole seconds.) `new` says that the
+  -- server does not have the script that clients load once they have begun a session (`library.mark`).
+  local function take_over(unknown, new, told)
     -- It differs after each promotion of this server, but for a coincidence: it is where the stream of
     -- its primary ended (readSyncBulkPayload, shiftReplicationId in Redis' replication.c). It is -1
     -- before the first, and again once the server has freed its backlog (replicationCron).
-    local promoted = match(facts, 'second_repl_offset:(%-?%d+)')
-    local process = match(facts, 'run_id:(%x+)') .. ':'
+    local promoted = match(told, 'second_repl_offset:(%-?%d+)')
+    local process = match(told, 'run_id:(%x+)') .. ':'
     local before = call('HGET', state, 'run')
     local any = call('ZCARD', sessions) > 0
     local longest = math.max(any and call('HGET', state, 'longest') or 0, timeout)
@@ -269,8 +270,8 @@ if asked ~= 'change' and asked ~= 'join' then
     if not same or promoted ~= '-1' and before ~= process .. promoted then
       local from, span = time, math.max(longest, any and 0 or unknown)
       -- The counters of commands outlive FLUSHALL and SCRIPT FLUSH.
-      if not before and new and promoted == '-1' and not string.find(facts, 'cmdstat_flush', 1, true) then
-        local uptime = tonumber(match(facts, 'uptime_in_seconds:(%-?%d+)'))
+      if not before and new and promoted == '-1' and not string.find(told, 'cmdstat_flush', 1, true) then
+        local uptime = tonumber(match(told, 'uptime_in_seconds:(%-?%d+)'))
         from, span = math.min(time - (uptime - 1) * 1000000, time), unknown
       end
       call('HSET', state, 'run', process .. promoted, 'grace', from + span, 'span', span)
@@ -322,7 +323,7 @@ if asked ~= 'change' and asked ~= 'join' then
     local before = call('HMGET', state, token, '#' .. token)
     if last and tonumber(before[1] or -1) < last
         or tonumber(before[2] or 0) >= tonumber(connection) then
-      answer = OVER
+      answer = {err = 'SESSIONOVER the session is over'}
     else
       unwatch_all(id)
       call('HSETNX', state, token, 0)
@@ -347,7 +348,7 @@ for at = first, #steps, 5 do
   local key, path = prefix .. 'n:' .. parent, parent .. '/' .. name
   local creates, deletes = kind == 'create', kind == 'delete'
   local sequential = creates and option % 4 >= 2
-  local node = nodes and nodes[path] or look(parent, not sequential and name or nil)
+  local node = nodes and nodes[path] or look(key, not sequential and name or nil)
   local family = families and families[parent] or node
   local made = family[MADE] or parent == '' and 0
   local write, outcome, refusal, ms, flags, owner, version, own = call, true
@@ -369,17 +370,18 @@ for at = first, #steps, 5 do
       name = name .. format('%010d', made)
       path = parent .. '/' .. name
       -- A number below the greatest is new.
-      node = tonumber(made) == MAX_INT and (nodes and nodes[path] or look(parent, name))
+      node = tonumber(made) == MAX_INT and (nodes and nodes[path] or look(key, name))
     end
     if not made then
-      local there = nodes and nodes[parent] or look(match(parent, SPLIT))
+      local above, own_name = match(parent, SPLIT)
+      local there = nodes and nodes[parent] or look(prefix .. 'n:' .. above, own_name)
       refusal = there[NODE] and 'NOCHILDREN' or 'NONODE'
     elseif node and node[NODE] then
       refusal = 'NODEEXISTS'
     end
   else
     flags, owner, version = match(node[NODE] or '', '^(%d+) (%d+) (%d+)')
-    own = owner == '0' and deletes and (families and families[path] or look(path))
+    own = owner == '0' and deletes and (families and families[path] or look(prefix .. 'n:' .. path))
     if not flags then
       refusal = 'NONODE'
     elseif option ~= '-1' and option ~= version then
@@ -388,9 +390,11 @@ for at = first, #steps, 5 do
       refusal = 'NOTEMPTY'
     end
   end
-  if refusal then
+  if refusal and steps == ARGV then
     call('HDEL', state, '')
     return {#outcomes, refusal}
+  elseif refusal then
+    deletes, own = false, nil -- it is gone already
   end
   if waiting then
     families[parent], nodes[path] = family, node
@@ -495,7 +499,7 @@ if events then
   local last = {}
   for _, event in ipairs(events) do
     local path, after = event.path, event.number
-    if path and steps ~= ARGV then event.family = look(path) end
+    if path and steps ~= ARGV then event.family = look(prefix .. 'n:' .. path) end
     local name = after and event.family[ONLY] == '/' and call(
       'ZRANGE', prefix .. 'c:' .. path, '(' .. after, '+inf', 'BYSCORE', 'LIMIT', 0, 1)[1]
     local behind = name and call('HGET', prefix .. 'n:' .. path, name)
@@ -541,7 +545,7 @@ if asked == 'join' then
   answer[4] = names
   if #names > 1 and ARGV[10] % 4 >= 2 and tonumber(match(name, NUMBER, -10)) < MAX_INT then
     local before = names[#names - 1]
-    answer[5] = shown(parent .. '/' .. before, look(parent, before)[NODE])
+    answer[5] = shown(parent .. '/' .. before, look(prefix .. 'n:' .. parent, before)[NODE])
   end
 end
 return answer
