@@ -49,42 +49,43 @@ local MAX_INT = 2147483647
 local SPLIT, NUMBER = '^(.*)/([^/]*)$', '^%d+$'
 
 local facts = call('HMGET', state, 'zxid', '#' .. token, 'grace')
-local zxid, alive = facts[1] or 0, facts[2]
+local zxid, alive, grace = facts[1] or 0, facts[2], facts[3]
 if alive ~= connection and asked ~= 'connect' and asked ~= 'close' then
   return {err = 'SESSIONOVER the session is over'}
 end
 
--- What is read of a parent's hash: the facts of its children and, if a name is given, one of them.
+-- What is read of a parent's hash: of its children (a family), and of one of them if there is a name. (The
+-- functions use no other locals, which are dear.)
 local MADE, ONLY, LISTED, NODE, WATCHED, NODE_LISTED = 1, 2, 3, 4, 5, 6
 
 local function look(key, name)
-  if not name then return call('HMGET', key, '/made', '/only', '/l') end
-  local found = call('HMGET', key, '/made', '/only', '/l', name, name .. '/d', name .. '/l')
+  if not name then return redis.call('HMGET', key, '/made', '/only', '/l') end
+  local found = redis.call('HMGET', key, '/made', '/only', '/l', name, name .. '/d', name .. '/l')
   -- The root that nobody has changed.
-  if name == '' then found[NODE] = found[NODE] or '0 0 0 0 0 ' end
+  if name == '' then found[4] = found[4] or '0 0 0 0 0 ' end
   return found
 end
 
 -- Return how many children a node has.
 local function count(path, family)
-  local only = family[ONLY] or ''
+  local only = family[2] or ''
   if only ~= '/' then return only == '' and 0 or 1 end
-  family.count = family.count or call('ZCARD', prefix .. 'c:' .. path)
+  family.count = family.count or redis.call('ZCARD', KEYS[1] .. 'c:' .. path)
   return family.count
 end
 
 local function children(path, family)
-  local only = family[ONLY] or ''
-  if only == '/' then return call('ZRANGE', prefix .. 'c:' .. path, 0, -1) end
+  local only = family[2] or ''
+  if only == '/' then return redis.call('ZRANGE', KEYS[1] .. 'c:' .. path, 0, -1) end
   return only == '' and {} or {only}
 end
 
 -- Return a node and, unless it is ephemeral, the facts of its children.
 local function shown(path, node, family)
-  if match(node, '^%d+ (%d+)') ~= '0' then return {node} end
-  local key = prefix .. 'n:' .. path
+  if string.match(node, '^%d+ (%d+)') ~= '0' then return {node} end
+  local key = KEYS[1] .. 'n:' .. path
   family = family or look(key)
-  return {node, family[MADE], count(path, family), family.last or call('HGET', key, '/last')}
+  return {node, family[1], count(path, family), family.last or redis.call('HGET', key, '/last')}
 end
 
 local now -- as a text
@@ -222,7 +223,7 @@ if asked ~= 'change' and asked ~= 'join' then
   -- If it was set back, they are farther away than any timeout.
   local function adjust(theirs)
     local found = call('HMGET', state, 'longest', 'span', '@' .. token, '?' .. token)
-    local grace, limit = tonumber(facts[3]), time + found[1]
+    local grace, limit = tonumber(grace), time + found[1]
     local deadline = found[4] or call('ZSCORE', sessions, token)
     -- Where pings overtake each other, one brings a time before that of the last renewal.
     local ahead = time - (deadline - timeout) - math.max(theirs - found[3], 0)
@@ -342,13 +343,13 @@ local waiting, families, nodes = asked == 'change' and #ARGV > first + 4 and {},
 if waiting then families, nodes = {}, {} end
 local outcomes, changed, events, number, beside = {}, false, nil, nil, nil
 
-
 for at = first, #steps, 5 do
   local kind, parent, name, data, option = unpack(steps, at, at + 4)
-  local key, path = prefix .. 'n:' .. parent, parent .. '/' .. name
+  local key, path = prefix .. 'n:' .. parent, nil
   local creates, deletes = kind == 'create', kind == 'delete'
   local sequential = creates and option % 4 >= 2
-  local node = nodes and nodes[path] or look(key, not sequential and name or nil)
+  if not sequential then path = parent .. '/' .. name end
+  local node = path and nodes and nodes[path] or look(key, path and name)
   local family = families and families[parent] or node
   local made = family[MADE] or parent == '' and 0
   local write, outcome, refusal, ms, flags, owner, version, own = call, true
@@ -361,10 +362,9 @@ for at = first, #steps, 5 do
   number = number or now and now - zxid > 0 and now or format('%.0f', zxid + 1)
 
   if creates then
-    local wait = (facts[3] or 0) - now
-    if wait > 0 and option % 8 < 4 then -- no CONTAINER
+    if grace and grace ~= '0' and grace - now > 0 and option % 8 < 4 then -- no CONTAINER
       call('HDEL', state, '')
-      return {err = 'GRACE ' .. math.ceil(wait / 1000)}
+      return {err = 'GRACE ' .. math.ceil((grace - now) / 1000)}
     end
     if sequential and made then
       name = name .. format('%010d', made)
