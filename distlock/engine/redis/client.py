@@ -373,8 +373,8 @@ class RedisClient(Serving, Submitting, Requests):
                 value = request.read(answer)
             except Exception as refusal:  # noqa: BLE001 - goes to the caller
                 error = refusal
-            if request.changes and len(answer) > 2:
-                self._last = int(answer[2])
+            if request.changes and answer[0] < 0 and answer[1]:
+                self._last = int(answer[1])
         if error is None and confirmed is not None:
             error = self._unconfirmed_error(request, confirmed)
         if error is None and request.watcher is not None:

@@ -85,7 +85,7 @@ def _done(_: Any, __: int) -> bool:
 
 def _number(answer: list[Any]) -> int:
     """Return the number of the transaction; 0 if it only checked."""
-    return int(answer[2] or 0) if len(answer) > 2 else 0
+    return int(answer[1] or 0)
 
 
 #: The name of a request, and a path.
@@ -142,7 +142,7 @@ def _step(
     def read(answer: Any) -> Any:
         if answer[0] >= 0:
             raise REFUSALS[answer[1]]
-        return outcome(answer[1][0], _number(answer))
+        return outcome(answer[2], _number(answer))
 
     return Request(
         _CHANGE,
@@ -159,15 +159,14 @@ def _transaction(steps: list[Request]) -> Request:
     """Return all steps or none; it answers the list of their outcomes, as ZooKeeper does."""
 
     def read(answer: Any) -> list[Any]:
-        failed, outcomes, *_ = answer
-        if failed < 0:
-            number = _number(answer)
-            told = [step.outcome(one, number) for step, one in zip(steps, outcomes, strict=True)]
+        if (failed := answer[0]) < 0:
+            number, outcomes = _number(answer), zip(steps, answer[2:], strict=True)
+            told = [step.outcome(one, number) for step, one in outcomes]
             return [one[0] if step.creates else one for step, one in zip(steps, told, strict=True)]
         after = len(steps) - failed - 1
         return [
             *(kazoo.RolledBackError() for _ in range(failed)),
-            REFUSALS[outcomes](),
+            REFUSALS[answer[1]](),
             *(kazoo.RuntimeInconsistency() for _ in range(after)),
         ]
 
@@ -188,8 +187,9 @@ class Requests:
     def node(self, path: str, data: bytes = b"", flags: int = 0) -> Any:
         parent = path.rpartition("/")[0]
 
-        def outcome(told: list[bytes], zxid: int) -> tuple[str, kazoo.ZnodeStat]:
-            name, ms = told[0].decode(), int(told[1])
+        def outcome(told: bytes, zxid: int) -> tuple[str, kazoo.ZnodeStat]:
+            at, _, name = told.decode().partition(" ")
+            ms = int(at)
             owner = self.session_id if flags & EPHEMERAL else 0
             return f"{parent}/{name}", kazoo.ZnodeStat(
                 zxid, zxid, ms, ms, 0, 0, 0, owner, len(data), 0, zxid
@@ -335,7 +335,8 @@ def joined(create: tuple[Any, Reply], other: tuple[Any, Reply]) -> tuple[tuple[A
     *most, flags = step.arguments
 
     def read(answer: Any) -> Any:
-        return step.read(answer), names_in(answer[3])
+        created = step.read(answer)
+        return created, names_in(answer[4:]) or [created[0].rpartition("/")[2]]
 
     arguments = *most, b"%d" % (int(flags) | _QUEUED)
     joining = replace(step, function=_JOIN, arguments=arguments, read=read)
@@ -347,9 +348,9 @@ def also_told(request: Any, answer: Any) -> dict[Asked, Any]:
 
     The answer to a `_JOIN` has the node before the new one, whose changes the server will report.
     """
-    if request.function == _JOIN and len(answer) > 4:
-        parent, names = request.path.rpartition("/")[0], answer[3]
-        return {(READ, f"{parent}/{names[-2].decode()}"): data_and_stat(answer[4])}
+    if request.function == _JOIN and len(answer) > 3 and answer[3]:
+        parent = request.path.rpartition("/")[0]
+        return {(READ, f"{parent}/{answer[-2].decode()}"): data_and_stat(answer[3])}
     return {}
 
 

@@ -20,7 +20,7 @@
 --                 children, by "<name>/d" a child, and by "<name>/l" the list of an ephemeral child.
 --                 The root's path is empty here.
 --   c:<path>      the names of the children, a sorted set by their numbers, but for an "/only" one
---   e:<id>        the paths of a session's ephemeral nodes
+--   e:<id>        the paths of a session's ephemeral nodes, and an empty one
 --   w:<id>        the watches of a session, each a path, \0 and the field of its "n:<path>"
 --   events:<id>   the channel on which a session hears of changes
 --
@@ -92,12 +92,12 @@ local now -- as a text
 
 -- Five texts for each step: what to do, the path of the node's parent, which of the root is empty, the
 -- node's name, data, and a version or flags.
-local steps, first, answer = ARGV, 6, nil
+local steps, first, answer = ARGV, 6, {-1, false}
 -- The ids of the sessions that end.
 local over
 
 if asked ~= 'change' and asked ~= 'join' then
-  steps, first, over = {}, 1, {}
+  steps, first, answer, over = {}, 1, nil, {}
 
   -- Write nothing. That is refused as any write is, by a replica and by a server that may not write;
   -- and after it one that is out of memory refuses no other (scriptVerifyWriteCommandAllow and
@@ -186,7 +186,9 @@ if asked ~= 'change' and asked ~= 'join' then
     end
     for _, one in ipairs(tokens) do
       local paths = left > 0 and call('SPOP', prefix .. 'e:' .. match(one, '^%d+'), left) or {}
-      for _, path in ipairs(paths) do delete(path) end
+      for _, path in ipairs(paths) do
+        if path ~= '' then delete(path) end
+      end
       left = left - #paths
       if left > 0 then
         call('ZREM', sessions, one)
@@ -328,6 +330,7 @@ if asked ~= 'change' and asked ~= 'join' then
     else
       unwatch_all(id)
       call('HSETNX', state, token, 0)
+      call('SADD', prefix .. 'e:' .. id, '') -- or else the key would come and go with each lock
       call('HSET', state, '#' .. token, connection)
       renew(tonumber(ARGV[9]))
       answer = 'OK'
@@ -341,7 +344,7 @@ end
 
 local waiting, families, nodes = asked == 'change' and #ARGV > first + 4 and {}, nil, nil
 if waiting then families, nodes = {}, {} end
-local outcomes, changed, events, number, beside = {}, false, nil, nil, nil
+local changed, events, number, beside
 
 for at = first, #steps, 5 do
   local kind, parent, name, data, option = unpack(steps, at, at + 4)
@@ -352,7 +355,7 @@ for at = first, #steps, 5 do
   local node = path and nodes and nodes[path] or look(key, path and name)
   local family = families and families[parent] or node
   local made = family[MADE] or parent == '' and 0
-  local write, outcome, refusal, ms, flags, owner, version, own = call, true
+  local write, outcome, refusal, ms, flags, owner, version, own = call, 1
   if not now and (creates or kind == 'set') then
     local time = call('TIME')
     now = time[1] .. format('%06d', time[2])
@@ -392,7 +395,7 @@ for at = first, #steps, 5 do
   end
   if refusal and steps == ARGV then
     call('HDEL', state, '')
-    return {#outcomes, refusal}
+    return {#answer - 2, refusal}
   elseif refusal then
     deletes, own = false, nil -- it is gone already
   end
@@ -431,7 +434,7 @@ for at = first, #steps, 5 do
       write('HSET', prefix .. 'n:' .. path, '/made', '0')
       if families then families[path] = {'0'} end
     end
-    outcome = {name, ms}
+    outcome = ms .. ' ' .. name
   elseif kind == 'set' then
     local czxid, ctime = match(node[NODE], '^%d+ %d+ %d+ (%d+) (%d+)')
     node[NODE] = table.concat({
@@ -479,14 +482,16 @@ for at = first, #steps, 5 do
       tell(events[#events], family, LISTED, parent, '/l')
     end
   end
-  outcomes[#outcomes + 1], beside = outcome, family
+  if steps == ARGV then answer[#answer + 1] = outcome end
+  beside = family
 end
 
-if changed and answer then
-  call('HSET', state, 'zxid', number)
+if steps ~= ARGV then
+  if changed then call('HSET', state, 'zxid', number) end
 elseif changed then
   call('HSET', state, 'zxid', number, token, number)
-elseif not answer then
+  answer[2] = number
+else
   call('HDEL', state, '')
 end
 
@@ -532,20 +537,15 @@ if events then
 end
 
 -- --- answers -----------------------------------------------------------------------------------
+-- Of a change: -1, the number of the transaction if it changed anything, and the outcomes of the steps; or,
+-- above, the index of the step that fails, and why. Of a join, which creates a node, also the one before it
+-- if the owner of the new one will hear of its changes, and the names, if there are others.
 
-if answer then return answer end
--- Of a change: -1, the outcomes of the steps and the number of the transaction, if it changed anything; or,
--- above, the index of the step that fails, and why.
-answer = {-1, outcomes, changed and number or nil}
--- Of a join, which is a creation: also the names that are beside the new node, and the one before it, if the
--- owner of the new one will hear of its changes.
-if asked == 'join' then
-  local parent, name = ARGV[7], outcomes[1][1]
-  local names = children(parent, beside)
-  answer[4] = names
-  if #names > 1 and ARGV[10] % 4 >= 2 and tonumber(match(name, NUMBER, -10)) < MAX_INT then
-    local before = names[#names - 1]
-    answer[5] = shown(parent .. '/' .. before, look(prefix .. 'n:' .. parent, before)[NODE])
-  end
+if asked == 'join' and beside[ONLY] == '/' then
+  local parent, names = ARGV[7], children(ARGV[7], beside)
+  local name, before = match(answer[3], ' (.*)'), names[#names - 1]
+  answer[4] = ARGV[10] % 4 >= 2 and before and tonumber(match(name, NUMBER, -10)) < MAX_INT
+    and shown(parent .. '/' .. before, look(prefix .. 'n:' .. parent, before)[NODE])
+  for _, one in ipairs(names) do answer[#answer + 1] = one end
 end
 return answer
