@@ -3,38 +3,38 @@
 -- Every key begins with the prefix, KEYS[1], which is also its hash tag, so that one server of a
 -- cluster has all of them. Below it:
 --
---   state         a hash: "layout"; "zxid", the number of the last transaction, which pings and connects
---                 bring up to the clock; "run", which process of a server the last session began on,
---                 and since which promotion; "grace", until when no contender is made there, and
---                 "span", for how long; "longest", the longest timeout of a session; by the token of
---                 each session, "<id>:<password>", the number of its last transaction; by "#<token>"
+--   state         a hash: "layout"; "zxid", the number of the last transaction, which pings and
+--                 connects bring up to the clock; "run", which process of a server the last session
+--                 began on, and since which promotion; "grace", until when no contender is made there,
+--                 and "span", for how long; "longest", the longest timeout of a session; by the token
+--                 of each session, "<id>:<password>", the number of its last transaction; by "#<token>"
 --                 the number of its connection; by "@<token>" its client's clock at its last renewal;
---                 and by "?<token>", once it was asked whether it lives, the deadline that it had missed
+--                 and by "?<token>", once it was asked whether it lives, the deadline that it missed
 --   sessions      a sorted set of the tokens by the sessions' deadlines
---   containers    a sorted set of the paths of containers by when a ping last looked at them
---   n:<path>      a hash: the children of a node, each by its name: flags, owner, version, czxid, ctime,
---                 mzxid and mtime, if it has another version than 0, and data, with spaces in between; "/made", how many there have been,
---                 which an ephemeral node lacks; "/count", how many there are; "/last", the number of
---                 the last transaction that made or deleted one; "/only", the name of one that has been
---                 alone since it was made; and the ids of sessions that watch: by "/l" the list of the
---                 children, by "<name>/d" a child, and by "<name>/l" the list of an ephemeral child.
---                 The root's path is empty here.
---   c:<path>      the names of the children, a sorted set by their numbers, but for an "/only" one
+--   containers    a sorted set of the containers' paths by when a ping last looked at them
+--   n:<path>      a hash: the children of a node, each by its name: flags, owner, version, czxid,
+--                 ctime, unless the version is 0 also mzxid and mtime, and data, with spaces in between;
+--                 and of the children "/made", how many there have been, which an ephemeral node lacks;
+--                 "/last", the number of the last transaction that made or deleted one; "/only", the
+--                 name of the only one, empty if there is none, or "/" if c:<path> has them; and the
+--                 ids of the sessions that watch: by "/l" the list, by "<name>/d" a child, and by
+--                 "<name>/l" the list of an ephemeral child. The root's path is empty.
+--   c:<path>      the names of the children, a sorted set by their numbers
 --   e:<id>        the paths of a session's ephemeral nodes, and an empty one
---   w:<id>        the watches of a session, each a path, \0 and the field of its "n:<path>"
+--   w:<id>        the watches of a session, each a path, \0, and the field of n:<path>
 --   events:<id>   the channel on which a session hears of changes
 --
 -- Times and spans are in microseconds of the server's clock, but for arguments and answers, which are
 -- in milliseconds unless they say otherwise. Long numbers stay texts where they only pass through: to
 -- format one takes as long as a command, and Lua itself writes only 14 digits of it.
 --
--- Each call carries out this text from its beginning, and each function costs it time. First sessions
--- are looked after, or a node is read. What has to be changed then is a list of steps: these change
--- copies of what they read, and all is written at the end, so an error leaves nothing half done.
+-- Each call runs this text from its beginning, and each function that it defines costs it time. First
+-- sessions are looked after, or a node is read. Then come the steps of a transaction: nothing is
+-- written before the last one cannot fail any more, so an error leaves nothing half done.
 --
 -- Arguments: what is asked, the token of the session, its timeout in milliseconds, the number of the
--- connection, the session's id, and those of what is asked. A call that arrives after one of a later connection is
--- refused: its client has given it up, and would not know of what it does.
+-- connection, the session's id, and those of what is asked. A call that arrives after one of a later
+-- connection is refused: its client has given it up, and would not know of what it does.
 --
 -- Source: ZooKeeper's PrepRequestProcessor, DataTree and ContainerManager.
 
@@ -54,8 +54,8 @@ if alive ~= connection and asked ~= 'connect' and asked ~= 'close' then
   return {err = 'SESSIONOVER the session is over'}
 end
 
--- What is read of a parent's hash: of its children (a family), and of one of them if there is a name. (The
--- functions use no other locals, which are dear.)
+-- What is read of the hash of a parent: of all children, the family, and of one of them. (The functions
+-- that most calls only define use neither these names nor other locals, each of which costs time.)
 local MADE, ONLY, LISTED, NODE, WATCHED, NODE_LISTED = 1, 2, 3, 4, 5, 6
 
 local function look(key, name)
@@ -90,8 +90,8 @@ end
 
 local now -- as a text
 
--- Five texts for each step: what to do, the path of the node's parent, which of the root is empty, the
--- node's name, data, and a version or flags.
+-- Five texts for each step: what to do; the path of the parent, and the node's name; data; a version,
+-- or flags.
 local steps, first, answer = ARGV, 6, {-1, false}
 -- The ids of the sessions that end.
 local over
@@ -99,9 +99,9 @@ local over
 if asked ~= 'change' and asked ~= 'join' then
   steps, first, answer, over = {}, 1, nil, {}
 
-  -- Write nothing. That is refused as any write is, by a replica and by a server that may not write;
-  -- and after it one that is out of memory refuses no other (scriptVerifyWriteCommandAllow and
-  -- scriptVerifyOOM in Redis' script.c, luaRedisGenericCommand in scripting.c of 6.2).
+  -- Write nothing. A replica, and a server that may not write, refuses this as any other write; and one
+  -- that is out of memory refuses no other write after it (scriptVerifyWriteCommandAllow and
+  -- scriptVerifyOOM in Redis' script.c; in 6.2 luaRedisGenericCommand in scripting.c).
   call('HDEL', state, '')
 
   local function unwatch(watcher, watch)
@@ -119,8 +119,8 @@ if asked ~= 'change' and asked ~= 'join' then
     return true
   end
 
-  -- Read a node or list its children, and watch that if the last argument is "1". Or take a watch away:
-  -- "l" of a list, "d" of a node.
+  -- Read a node, or list its children, and watch that if the last argument is "1". Or take a watch
+  -- away, of a list if it is "l".
   if asked == 'read' or asked == 'list' or asked == 'unwatch' then
     local parent, name, last = ARGV[6], ARGV[7], ARGV[8]
     local path = parent .. name == '' and '' or parent .. '/' .. name
@@ -162,9 +162,9 @@ if asked ~= 'change' and asked ~= 'join' then
     for _, watch in ipairs(call('SMEMBERS', prefix .. 'w:' .. watcher)) do unwatch(watcher, watch) end
   end
 
-  -- Of the overdue sessions, end those that nobody listens for, and those that were asked and have not
-  -- answered; ask the others: the clock may have been set. Look at no more than MANY, and delete no more
-  -- nodes; return whether some are left for the next call.
+  -- Of the overdue sessions, end those that nobody listens for, and those that were asked and have
+  -- not answered; ask the others: the clock may have been set. Look at no more than MANY, and delete
+  -- no more nodes; return whether some are left for the next call.
   local function expire()
     local overdue = call('ZRANGE', sessions, '-inf', now, 'BYSCORE', 'LIMIT', 0, MANY)
     local wait = math.min(call('HGET', state, 'longest') / 6, PATIENCE)
@@ -221,8 +221,8 @@ if asked ~= 'change' and asked ~= 'join' then
   -- Bring the deadlines in line with the time that has really passed, where the clock was set.
   --
   -- The client of a session that pings says what its own clock was then. If ours says a sixth of the
-  -- timeout more since the renewal before, it was set ahead, or the ping was late: all deadlines follow.
-  -- If it was set back, they are farther away than any timeout.
+  -- timeout more since the renewal before, it was set ahead, or the ping was late: all deadlines
+  -- follow. If it was set back, they are farther away than any timeout.
   local function adjust(theirs)
     local found = call('HMGET', state, 'longest', 'span', '@' .. token, '?' .. token)
     local grace, limit = tonumber(grace), time + found[1]
@@ -230,7 +230,8 @@ if asked ~= 'change' and asked ~= 'join' then
     -- Where pings overtake each other, one brings a time before that of the last renewal.
     local ahead = time - (deadline - timeout) - math.max(theirs - found[3], 0)
     if ahead < timeout / 6 then ahead = 0 end
-    local wrong = call('ZRANGE', sessions, ahead > 0 and '-inf' or limit, '+inf', 'BYSCORE', 'WITHSCORES')
+    local least = ahead > 0 and '-inf' or limit
+    local wrong = call('ZRANGE', sessions, least, '+inf', 'BYSCORE', 'WITHSCORES')
     for at = 1, #wrong, 2 do
       call('ZADD', sessions, math.min(wrong[at + 1] + ahead, limit), wrong[at])
     end
@@ -250,7 +251,8 @@ if asked ~= 'change' and asked ~= 'join' then
     call('ZADD', sessions, time + timeout, token)
   end
 
-  -- Take note of a server that has started, or taken the place of another, since the last session began.
+  -- Take note of a server that has started, or taken the place of another, since the last session
+  -- began.
   --
   -- It may lack the last transactions of its predecessor, and a holder that it does not know believes
   -- in its lock for less than its session timeout. So it makes no contender for so long, as NFS servers
@@ -273,7 +275,8 @@ if asked ~= 'change' and asked ~= 'join' then
     if not same or promoted ~= '-1' and before ~= process .. promoted then
       local from, span = time, math.max(longest, any and 0 or unknown)
       -- The counters of commands outlive FLUSHALL and SCRIPT FLUSH.
-      if not before and new and promoted == '-1' and not string.find(told, 'cmdstat_flush', 1, true) then
+      local flushed = not new or string.find(told, 'cmdstat_flush', 1, true)
+      if not (before or flushed) and promoted == '-1' then
         local uptime = tonumber(match(told, 'uptime_in_seconds:(%-?%d+)'))
         from, span = math.min(time - (uptime - 1) * 1000000, time), unknown
       end
@@ -285,8 +288,8 @@ if asked ~= 'change' and asked ~= 'join' then
   end
 
   -- Renew a session, end those that are over, and remove containers that have been idle for some
-  -- milliseconds, the sixth argument; the seventh is the client's own clock, in microseconds. Answer the
-  -- milliseconds until the next ping has more of that to do.
+  -- milliseconds, the sixth argument; the seventh is the client's own clock, in microseconds. Answer
+  -- the milliseconds until the next ping has more of that to do.
   if asked == 'ping' then
     adjust(tonumber(ARGV[7]))
     renew(tonumber(ARGV[7]))
@@ -339,8 +342,8 @@ if asked ~= 'change' and asked ~= 'join' then
 end
 
 -- --- steps -------------------------------------------------------------------------------------
--- All are carried out or none: all but the last of several are written once that cannot fail. Until then
--- `families` and `nodes` have what they read and changed.
+-- Of several, the last one can still fail while the others are waiting; until then `families` and
+-- `nodes` have what was read, with the changes.
 
 local waiting, families, nodes = asked == 'change' and #ARGV > first + 4 and {}, nil, nil
 if waiting then families, nodes = {}, {} end
@@ -397,7 +400,7 @@ for at = first, #steps, 5 do
     call('HDEL', state, '')
     return {#answer - 2, refusal}
   elseif refusal then
-    deletes, own = false, nil -- it is gone already
+    deletes, own = false, nil -- the node has gone already
   end
   if waiting then
     families[parent], nodes[path] = family, node
@@ -537,9 +540,9 @@ if events then
 end
 
 -- --- answers -----------------------------------------------------------------------------------
--- Of a change: -1, the number of the transaction if it changed anything, and the outcomes of the steps; or,
--- above, the index of the step that fails, and why. Of a join, which creates a node, also the one before it
--- if the owner of the new one will hear of its changes, and the names, if there are others.
+-- Of a change: -1, the number of the transaction if it changed anything, and the outcomes of the steps;
+-- or, above, the index of the step that fails, and why. Of a join, which creates a node: if there are
+-- others, also the one before it, of whose changes its owner will hear, and all names.
 
 if asked == 'join' and beside[ONLY] == '/' then
   local parent, names = ARGV[7], children(ARGV[7], beside)
