@@ -415,6 +415,11 @@ for at = first, #steps, 5 do
   changed = changed or kind ~= 'check'
   if creates then
     owner, ms = option % 2 >= 1 and id or '0', sub(now, 1, -4) -- EPHEMERAL
+    if owner == id then
+      write('SADD', prefix .. 'e:' .. id, path)
+    elseif option % 8 >= 4 then
+      write('ZADD', prefix .. 'containers', now, path)
+    end
     if only == '' then
       family[ONLY] = name
     else
@@ -423,11 +428,6 @@ for at = first, #steps, 5 do
       write('ZADD', line, match(name, NUMBER, -10) or 0, name)
       if only ~= '/' then write('ZADD', line, match(only, NUMBER, -10) or 0, only) end
       family[ONLY] = '/'
-    end
-    if owner == id then
-      write('SADD', prefix .. 'e:' .. id, path)
-    elseif option % 8 >= 4 then
-      write('ZADD', prefix .. 'containers', now, path)
     end
     local record = option .. ' ' .. owner .. ' 0 ' .. number .. ' ' .. ms .. ' ' .. data
     made = made + 1 < MAX_INT and made + 1 or MAX_INT
