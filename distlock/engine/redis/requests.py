@@ -336,7 +336,8 @@ def joined(create: tuple[Any, Reply], other: tuple[Any, Reply]) -> tuple[tuple[A
 
     def read(answer: Any) -> Any:
         created = step.read(answer)
-        return created, names_in(answer[4:]) or [created[0].rpartition("/")[2]]
+        alone = len(answer) < 5
+        return created, [created[0].rpartition("/")[2]] if alone else names_in(answer[4])
 
     arguments = *most, b"%d" % (int(flags) | _QUEUED)
     joining = replace(step, function=_JOIN, arguments=arguments, read=read)
@@ -348,9 +349,10 @@ def also_told(request: Any, answer: Any) -> dict[Asked, Any]:
 
     The answer to a `_JOIN` has the node before the new one, whose changes the server will report.
     """
-    if request.function == _JOIN and len(answer) > 3 and answer[3]:
+    if request.function == _JOIN and len(answer) > 4 and answer[3]:
+        _, _, _, before, names = answer
         parent = request.path.rpartition("/")[0]
-        return {(READ, f"{parent}/{answer[-2].decode()}"): data_and_stat(answer[3])}
+        return {(READ, f"{parent}/{names[-2].decode()}"): data_and_stat(before)}
     return {}
 
 

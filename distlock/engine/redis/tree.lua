@@ -549,6 +549,6 @@ if asked == 'join' and beside[ONLY] == '/' then
   local name, before = match(answer[3], ' (.*)'), names[#names - 1]
   answer[4] = ARGV[10] % 4 >= 2 and before and tonumber(match(name, NUMBER, -10)) < MAX_INT
     and shown(parent .. '/' .. before, look(prefix .. 'n:' .. parent, before)[NODE])
-  for _, one in ipairs(names) do answer[#answer + 1] = one end
+  answer[5] = names
 end
 return answer
