@@ -549,6 +549,7 @@ if asked == 'join' and beside[ONLY] == '/' then
   local name, before = match(answer[3], ' (.*)'), names[#names - 1]
   answer[4] = ARGV[10] % 4 >= 2 and before and tonumber(match(name, NUMBER, -10)) < MAX_INT
     and shown(parent .. '/' .. before, look(prefix .. 'n:' .. parent, before)[NODE])
+    or false
   answer[5] = names
 end
 return answer
