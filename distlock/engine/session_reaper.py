@@ -265,15 +265,17 @@ def tls_context(tls: Mapping[str, Any]) -> ssl.SSLContext:
 
 def _end_in_redis(server: socket.socket, commands: list[str]) -> bool:
     """Send commands, of which the last ends the session; return whether it was alive."""
-    replies = server.makefile("rb")
     line = b""
-    for command in commands:
-        server.sendall(command.encode())
-        line = replies.readline()
-        if not line:
-            raise ConnectionError("The server closed the connection.")
-        if line.startswith(b"-"):
-            raise Refused(line[1:].decode(errors="replace").strip())
+    with server.makefile("rb") as replies:
+        for command in commands:
+            server.sendall(command.encode())
+            line = replies.readline()
+            if not line:
+                raise ConnectionError("The server closed the connection.")
+            if line.startswith(b"-NOSCRIPT"):  # the next client loads it
+                raise ConnectionError("The server has just started.")
+            if line.startswith(b"-"):
+                raise Refused(line[1:].decode(errors="replace").strip())
     return line == b":1\r\n"
 
 

@@ -38,11 +38,11 @@ STOP_TIMEOUT: Final = 10.0
 
 #: The errors with which a server can be made to refuse writes, how that begins, and how it ends.
 REFUSALS: Final[dict[str, tuple[_Command, _Command]]] = {
-    "BUSY": (("CONFIG", "SET", "busy-reply-threshold", 1), ("SCRIPT", "KILL")),
+    "BUSY": (("CONFIG", "SET", "lua-time-limit", 1), ("SCRIPT", "KILL")),
     "MISCONF": (("CONFIG", "SET", "save", "3600 1000000"), ("CONFIG", "SET", "save", "")),
     "NOPERM": (
-        ("ACL", "SETUSER", "default", "-fcall"),
-        ("ACL", "SETUSER", "default", "+fcall"),
+        ("ACL", "SETUSER", "default", "-evalsha"),
+        ("ACL", "SETUSER", "default", "+evalsha"),
     ),
     "NOREPLICAS": (
         ("CONFIG", "SET", "min-replicas-to-write", 9),
@@ -179,9 +179,9 @@ class Redis:
             self.visit(Configuration(hosts=self.hosts, namespace=namespace))
 
     def visit(self, conf: Configuration) -> None:
-        """Begin a session, the first since it has no functions, and end it."""
+        """Begin a session, the first since it has no script, and end it."""
         session = session_arguments(conf, 1, b"", 1)
-        self.ask("FUNCTION", "LOAD", CODE)
+        self.ask("SCRIPT", "LOAD", CODE)
         self.ask(*call(session, beginning(conf, None)))
         self.ask(*call(session, good_bye()))
 

@@ -146,8 +146,7 @@ class RedisSite:
 
     def watches(self) -> int:
         """Return how many watches there are."""
-        lists = [self._primary.ask("HVALS", key) for key in self._primary.ask("KEYS", "*:watches")]
-        return sum(len(sessions.split()) for watched in lists for sessions in watched)
+        return sum(self._primary.ask("SCARD", key) for key in self._primary.ask("KEYS", "*:w:*"))
 
     # --- replicas --------------------------------------------------------------------------------
 

@@ -102,12 +102,11 @@ class RedisLooker:
         assert word == b"wchp", word
         watching: set[tuple[str, int]] = set()
         with Redis.from_url(self._conf.hosts) as server:
-            watches = cast("dict[bytes, bytes]", server.hgetall(prefix(self._conf) + b"watches"))
-            watching |= {
-                (watch[1:].decode(), int(one))
-                for watch, ids in watches.items()
-                for one in ids.split()
-            }
+            for key in cast("list[bytes]", server.keys(prefix(self._conf) + b"w:*")):
+                for watch in cast("set[bytes]", server.smembers(key)):
+                    parent, _, field = watch.decode().partition("\0")
+                    path = f"{parent}/{field[:-2]}".rstrip("/") or "/"
+                    watching.add((path, int(key.rpartition(b":")[2])))
         # The server needs no watch to tell a contender of the one before it.
         for session in sessions():
             client = inside(session)

@@ -238,7 +238,7 @@ def _kind(request: Any) -> str:
     if not isinstance(request, Request):
         return type(request).__name__
     if not request.changes:
-        return _OF_REDIS[request.function.decode().rpartition("_")[2]]
+        return _OF_REDIS[request.function.decode()]
     return _OF_REDIS[request.arguments[0].decode()] if request.path else "Transaction"
 
 

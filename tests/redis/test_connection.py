@@ -154,7 +154,7 @@ def test_the_library_packs_only_bytes(
         block_of(recipe)()
     close_sessions()
     report(Configuration(hosts="redis://user:password@localhost/1"), 1, b"password")
-    assert {b"HELLO", b"FCALL", b"AUTH", b"SELECT"} <= set(packed)
+    assert {b"HELLO", b"EVALSHA", b"AUTH", b"SELECT"} <= set(packed)
     assert {type(part) for part in packed} == {bytes}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from distlock.engine.redis.requests import (
     prefix,
     session_arguments,
 )
+from distlock.session.reaper import end_session
 from tests.kit.helpers import eventually
 from tests.kit.services import Redis
 from tests.kit.tools import PATIENCE
@@ -40,7 +42,7 @@ class Sessions:
     def __init__(self, hosts: str) -> None:
         self.conf = Configuration(hosts=hosts, session_timeout=SESSION_TIMEOUT)
         server: Any = RedisPy.from_url(hosts)
-        server.execute_command("FUNCTION", "LOAD", "REPLACE", CODE)
+        server.script_load(CODE)
         self.server, self.channels = server, server.pubsub()
         self._number = 2**61
 
@@ -187,3 +189,24 @@ def test_a_request_that_is_packed_again_sets_no_deadline(sessions: Sessions) -> 
     assert isinstance(side.ask(lambda make: make.proof("", by_write=True)), int)
     assert sessions.deadline(dead) == before
     side.client.say_goodbye(1)
+
+
+def test_who_ends_a_session_waits_for_a_client_that_loads_the_script() -> None:
+    """A server that has started again has none."""
+    with Redis() as server, ThreadPoolExecutor() as pool:
+        sessions = Sessions(server.hosts)
+        session = sessions.begin(connected=False, seconds=6 * PATIENCE)
+        sessions.server.script_flush()
+        ended = pool.submit(end_session, sessions.conf, int(session[-1]), b"", PATIENCE)
+        eventually(lambda: commands(sessions.server, "evalsha", "failed_calls") > 1, PATIENCE)
+        assert not ended.done()
+        sessions.server.script_load(CODE)
+        assert ended.result(PATIENCE)
+        assert not sessions.alive(session)
+        sessions.channels.close()
+        sessions.server.close()
+
+
+def commands(server: Any, name: str, which: str) -> int:
+    found: dict[str, int] = server.info("commandstats").get(f"cmdstat_{name}", {which: 0})
+    return found[which]

@@ -32,7 +32,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     packed = RedisClient.packed
 
     def record(self: RedisClient, request: Any) -> tuple[int, bytes]:
-        name = request.function.decode().rpartition("_")[2]
+        name = request.function.decode()
         if name != "ping":
             functions.append(name)
         return packed(self, request)
@@ -154,7 +154,7 @@ def test_a_deletion_tells_who_is_left(sides: tuple[Side, Side], sent: list[str])
     sent.clear()
     sides[0].ask(lambda make: make.deletion(first.path))
     assert second.await_outcomes(4)[3] == [second.name, third.name]
-    assert sent == ["free"]
+    assert sent == ["change"]
 
 
 def test_answers_keep_the_order_of_the_requests(sides: tuple[Side, Side], sent: list[str]) -> None:
@@ -173,7 +173,7 @@ def test_answers_keep_the_order_of_the_requests(sides: tuple[Side, Side], sent: 
     read, listed = second.await_outcomes(5)[3:]
     assert read[0] == b"mine"
     assert listed == [second.name]
-    assert sent == ["free", "read", "list"]
+    assert sent == ["change", "read", "list"]
 
 
 def test_a_later_question_is_asked(sides: tuple[Side, Side], sent: list[str]) -> None:

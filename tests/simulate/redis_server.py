@@ -6,7 +6,6 @@ of addition.
 
 from __future__ import annotations
 
-import json
 import secrets
 import select
 import socket
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import hiredis
 from lupa.lua51 import LuaError, LuaRuntime, lua_type
 
+from distlock.engine.redis.library import digest
 from distlock.engine.wire import Wire
 
 from .links import DELAY, END, Connection
@@ -65,12 +65,6 @@ class Data:
     def _pubsub(self, _: str, channel: str) -> list[Any]:
         return [channel, len(self._server.channels.get(channel, ()))]
 
-    def _get(self, key: str) -> Any:
-        return self.keys.get(key, False)
-
-    def _mset(self, *pairs: Any) -> None:
-        self.keys.update(zip(pairs[::2], pairs[1::2], strict=True))
-
     def _del(self, *keys: str) -> None:
         for key in keys:
             self.keys.pop(key, None)
@@ -81,7 +75,7 @@ class Data:
     def _hmget(self, key: str, *fields: str) -> list[Any]:
         return [self._hget(key, field) for field in fields]
 
-    def _hset(self, key: str, *pairs: str) -> None:
+    def _hset(self, key: str, *pairs: Any) -> None:
         self._hash(key).update(zip(pairs[::2], pairs[1::2], strict=True))
 
     def _hsetnx(self, key: str, field: str, value: str) -> None:
@@ -174,7 +168,8 @@ class RedisServer(Host):
         self.run_id = self.random.getrandbits(160)
         if self.random.random() < 0.5:
             self.data.keys.clear()
-        self._functions: dict[str, Any] = {}
+        #: What runs each script, by its digest.
+        self._scripts: dict[str, Any] = {}
 
     def crash(self) -> None:
         """End at once."""
@@ -215,63 +210,58 @@ class RedisServer(Host):
             case ["UNSUBSCRIBE", channel]:
                 self.channels[channel].pop(link, None)
                 return _reply(["unsubscribe", channel, 0], ">")
-            case ["FUNCTION", "LOAD", code]:
+            case ["SCRIPT", "LOAD", code]:
                 self._load(code)
                 return b"+OK\r\n"
-            case ["FCALL", name, _, prefix, *arguments] if name in self._functions:
-                self.world.happened(f"answer to {name.rpartition('_')[2]}", link.hosts[0])
-                return self._functions[name](prefix, arguments)  # type: ignore[no-any-return]
-        return b"-ERR Function not found\r\n"
+            case ["EVALSHA", name, _, *arguments] if name in self._scripts:
+                if arguments:
+                    self.world.happened(f"answer to {arguments[1]}", link.hosts[0])
+                return self._scripts[name](arguments)  # type: ignore[no-any-return]
+        return b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 
     def _load(self, code: str) -> None:
         lua = LuaRuntime(encoding="latin-1")
-        packed = SimpleNamespace(
-            pack=lambda node: json.dumps(list(_array(node))),
-            unpack=lambda packed: lua.table_from(json.loads(packed)),
-        )
 
         def call(*command: Any) -> Any:
             result = self.data.call(*command)
             return lua.table_from(result) if isinstance(result, list) else result
 
-        def register(function: Any) -> None:
-            def run(prefix: str, arguments: list[str]) -> bytes:
-                try:
-                    return _reply(
-                        function.callback(lua.table_from([prefix]), lua.table_from(arguments))
-                    )
-                except LuaError as error:
-                    raise AssertionError(f"{error}") from error
-
-            self._functions[function.function_name] = run
-
         values: Any = lua.globals()
-        values.redis = lua.table_from({"call": call, "register_function": register})
-        values.cmsgpack = lua.table_from(vars(packed))
-        lua.execute(code.partition("\n")[2])
+        values.redis = lua.table_from({"call": call})
+        run = lua.compile(code)
+
+        def script(arguments: list[str]) -> bytes:
+            values.KEYS = lua.table_from(arguments[:1])
+            values.ARGV = lua.table_from(arguments[1:])
+            try:
+                return _reply(run())
+            except LuaError as error:
+                raise AssertionError(f"{error}") from error
+
+        self._scripts[digest(code.encode("latin-1")).decode()] = script
 
     # --- for the judge ---------------------------------------------------------------------------
 
     @property
     def nodes(self) -> list[str]:
         """The nodes that are no containers, after the root."""
-        nodes = {k.partition("n:/")[2]: v for k, v in self.data.keys.items() if "n:/" in k}
         return [
             "/",
             *(
-                f"/{path}"
-                for path, node in nodes.items()
-                if path and not json.loads(node)[10] & _CONTAINER
+                f"{key.partition(':n:')[2]}/{name}"
+                for key, children in self.data.keys.items()
+                for name, node in children.items()
+                if ":n:" in key and "/" not in name and not int(node.split()[0]) & _CONTAINER
             ),
         ]
 
     @property
     def watches(self) -> dict[str, Any]:
         return {
-            k: v
-            for key, some in self.data.keys.items()
-            if key.endswith(":watches")
-            for k, v in some.items()
+            f"{key} {field}": ids
+            for key, children in self.data.keys.items()
+            for field, ids in children.items()
+            if ":n:" in key and field.endswith(("/d", "/l"))
         }
 
     @property

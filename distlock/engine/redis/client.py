@@ -32,8 +32,16 @@ from distlock.exceptions import LockUnavailable
 from distlock.logs.loggers import Outage
 
 from .address import address, check_files, where
-from .errors import REFUSALS, NotConfirmed, RedisRefused, TooFewReplicas, error_of, refusal
-from .library import CODE
+from .errors import (
+    REFUSALS,
+    NotConfirmed,
+    RedisRefused,
+    TooFewReplicas,
+    bare,
+    error_of,
+    refusal,
+)
+from .library import CODE, digest, mark
 from .requests import (
     LIST,
     Asked,
@@ -65,14 +73,14 @@ _LEAST_PING_SECONDS: Final = 0.005
 _ELSEWHERE: Final = ("READONLY", "MASTERDOWN", "MOVED", "NOAUTH")
 #: The reader returns it while an answer is not complete.
 _MORE: Final = object()
-#: Where there is no answer of a function yet.
+#: Where there is no answer of the script yet.
 _NONE: Final = object()
 
 
 class RedisClient(Serving, Submitting, Requests):
     """One connection that keeps itself up, and its session of the moment.
 
-    Its requests are calls of functions. Where replicas must confirm one, a ``WAIT`` goes along, and
+    Its requests are calls of a script. Where replicas must confirm one, a ``WAIT`` goes along, and
     two answers come. `EngineClient` tells of its methods.
 
     :raises ImproperlyConfigured: a file of TLS that the URL names cannot be read
@@ -106,7 +114,7 @@ class RedisClient(Serving, Submitting, Requests):
         #: Requests that the server has not answered yet, in their order: with it, where the outcome
         #: goes, and how many answers it has.
         self._pending: deque[Any] = deque()
-        #: The answer of a function whose ``WAIT`` is not answered yet.
+        #: The answer of the script whose ``WAIT`` is not answered yet.
         self._unconfirmed: Any = _NONE
         #: Events that have come since that answer: their watches are set when it is settled.
         self._events: deque[str] = deque()
@@ -212,21 +220,36 @@ class RedisClient(Serving, Submitting, Requests):
     def _check(self) -> None:
         """Refuse a server that is too old, or a replica."""
         facts = self._ask(b"HELLO", b"3")
-        if int(facts[b"version"].split(b".")[0]) < 7:
+        if tuple(map(int, facts[b"version"].split(b".")[:2])) < (6, 2):
             raise error_of("ERR unknown command `HELLO`", self._where)
         if facts[b"role"] not in (b"master", b"primary"):
             raise error_of("READONLY", self._where)
 
     def _begin(self) -> None:
         """Carry on the session if it lives, and begin another one if not."""
-        if self.session_id and self._subscribe_and_call(beginning(self._conf, self._last)):
-            return
-        if self.session_id:
-            guarded(self._changed, False, 0)
-        self.session_id = secrets.randbits(62) | 1 << 61
-        self.password = secrets.token_hex(16).encode()
-        self._last = 0
-        self._subscribe_and_call(beginning(self._conf, None))
+        marked = mark(prefix(self._conf))
+        new = not self._has(marked)
+        if not self.session_id or not self._subscribe_and_call(
+            beginning(self._conf, self._last, new=new)
+        ):
+            if self.session_id:
+                guarded(self._changed, False, 0)
+            self.session_id = secrets.randbits(62) | 1 << 61
+            self.password = secrets.token_hex(16).encode()
+            self._last = 0
+            self._subscribe_and_call(beginning(self._conf, None, new=new))
+        if new:
+            self._ask(b"SCRIPT", b"LOAD", marked)
+
+    def _has(self, script: bytes) -> bool:
+        """Return whether the server has a script."""
+        try:
+            self._ask(b"EVALSHA", digest(script), b"0")
+        except RedisRefused as error:
+            if "NOSCRIPT" in str(error):
+                return False
+            raise
+        return True
 
     def _subscribe_and_call(self, request: Request) -> bool:
         """Return whether the session lives."""
@@ -242,19 +265,12 @@ class RedisClient(Serving, Submitting, Requests):
             if "SESSIONOVER" in str(error):
                 self._ask(b"UNSUBSCRIBE", self._channel)
                 return False
-            if "Function not found" not in str(error):
+            if "NOSCRIPT" not in str(error):
                 raise
-            self._load()
+            self._ask(b"SCRIPT", b"LOAD", CODE)
             return self._subscribe_and_call(request)
         self.renewed_at = sent_at
         return True
-
-    def _load(self) -> None:
-        try:
-            self._ask(b"FUNCTION", b"LOAD", CODE)
-        except RedisRefused as error:
-            if "already exists" not in str(error):  # another process was faster
-                raise
 
     @property
     def _channel(self) -> bytes:
@@ -335,16 +351,17 @@ class RedisClient(Serving, Submitting, Requests):
     def _heed(self, refusal: str) -> None:
         """End the connection where the next one will do better.
 
-        :raises ConnectionDropped: the session is over, or the functions have to be loaded again
+        :raises ConnectionDropped: the session is over, or the script has to be loaded again
         :raises RedisRefused: the server is not the primary any more, which a managed service says
             by nothing but its name, or it has forgotten who asks
         """
+        refusal = bare(refusal)
         if refusal.startswith(_ELSEWHERE):
             raise error_of(refusal, self._where)
         if refusal.startswith("SESSIONOVER"):
             raise ConnectionDropped("The session is over.")
-        if "Function not found" in refusal:
-            raise ConnectionDropped("The server has lost the functions.")
+        if refusal.startswith("NOSCRIPT"):
+            raise ConnectionDropped("The server has lost the script.")
 
     def _settle(self, request: Any, reply: Reply, answer: Any, confirmed: Any) -> None:
         value: Any = None
@@ -356,8 +373,8 @@ class RedisClient(Serving, Submitting, Requests):
                 value = request.read(answer)
             except Exception as refusal:  # noqa: BLE001 - goes to the caller
                 error = refusal
-            if request.changes and len(answer) > 2:
-                self._last = answer[2]
+            if request.changes and answer[0] < 0 and answer[1]:
+                self._last = int(answer[1])
         if error is None and confirmed is not None:
             error = self._unconfirmed_error(request, confirmed)
         if error is None and request.watcher is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 import time
 from typing import Final
@@ -34,7 +35,7 @@ class JustStarted(RedisRefused, NotYet):
     """The server has just started, or taken over, and grants no lock yet."""
 
 
-#: The words with which the functions refuse a step, as ZooKeeper's errors.
+#: The words with which the script refuses a step, as ZooKeeper's errors.
 REFUSALS: Final = {
     b"NONODE": kazoo.NoNodeError,
     b"NODEEXISTS": kazoo.NodeExistsError,
@@ -46,15 +47,15 @@ REFUSALS: Final = {
 
 #: The commands that a user of the server needs.
 RIGHTS: Final = (
-    "+@read +@write +@pubsub +@connection -@dangerous -scan -function "
-    "+fcall +function|load +time +info +wait"
+    "+@read +@write +@pubsub +@connection -@dangerous -@scripting -scan "
+    "+evalsha +script|load +time +info +wait"
 )
 _NO_RIGHTS: Final = (
     "does not let this user do what locks need ({0}). The user needs ~* and &*, or the keys and "
     f"channels of the namespace, and these commands: {RIGHTS}."
 )
 _RENAMED: Final = (
-    "lacks a command that locks need ({0}). distlock needs Redis 7, or Valkey, and none of the "
+    "lacks a command that locks need ({0}). distlock needs Redis 6.2, or Valkey, and none of the "
     "commands renamed (rename-command): limit the rights of users instead."
 )
 
@@ -73,7 +74,7 @@ _ADVICE: Final = {
     "NOAUTH": "wants a password. Write it into HOSTS.",
     "WRONGPASS": "refused the name or the password in HOSTS.",
     "NOPERM": _NO_RIGHTS,
-    # Within a function, as Redis and as Valkey say it.
+    # Within a script, as Redis and as Valkey say it.
     "can't run this command": _NO_RIGHTS,
     "ACL failure in script:": _NO_RIGHTS,
     "WRONGTYPE": "has a key of another type under the prefix of this namespace. Set another "
@@ -83,12 +84,21 @@ _ADVICE: Final = {
     "MOVED": "is one of a cluster, and the keys are on another ({0}). Name that server in HOSTS.",
     "CLUSTERDOWN": "is one of a cluster that is down.",
     # The greeting of Redis 5.
-    "unknown command `HELLO`": "is too old: distlock needs Redis 7, or Valkey.",
+    "unknown command `HELLO`": "is too old: distlock needs Redis 6.2, or Valkey.",
     "unknown command": _RENAMED,
-    # Within a function.
+    # Within a script.
     "Unknown Redis command": _RENAMED,
     "Unknown command": _RENAMED,
 }
+
+
+#: How Redis 6 begins an error within a script (``luaPushError`` in its ``scripting.c``).
+_WITHIN: Final = re.compile(r"ERR Error running script \(call to \w+\): (@user_script: ?\d+: )*-?")
+
+
+def bare(text: str) -> str:
+    """Return an error so that it begins with its own word."""
+    return _WITHIN.sub("", text, count=1)
 
 
 def _grace(text: str, where: str) -> JustStarted:
@@ -106,8 +116,8 @@ def error_of(text: str, where: str) -> RedisRefused:
     """Return the error for an answer of the server `where`, such as ``OOM command not allowed``."""
     if text.startswith("GRACE "):
         return _grace(text, where)
-    text = text.partition(", with args")[0]  # which may be secrets
-    # An error within a function ends with its name and the line.
+    text = bare(text.partition(", with args")[0])  # which may be secrets
+    # An error within a script ends with its name and the line.
     for word, advice in _ADVICE.items():
         if text.startswith(word) or f"-{word} " in text or f" {word} " in f"{text} ":
             return RedisRefused(f"{where} {advice.format(text)}")

@@ -1,18 +1,26 @@
-"""The functions that the server runs, named by their text: two versions do not meet."""
+"""The script that the server runs, named by the digest of its text: two versions do not meet."""
 
 from __future__ import annotations
 
-from hashlib import sha256
+from hashlib import sha1
 from pathlib import Path
 from typing import Final
 
-_SOURCE: Final = Path(__file__).with_name("tree.lua").read_text()
-#: The name of the library, and what the names of its functions begin with.
-NAME: Final = f"distlock_{sha256(_SOURCE.encode()).hexdigest()[:12]}"
-#: The text for ``FUNCTION LOAD``.
-CODE: Final = f"#!lua name={NAME}\n{_SOURCE.replace('LIBRARY', NAME)}".encode()
+#: The text for ``SCRIPT LOAD``.
+CODE: Final = Path(__file__).with_name("tree.lua").read_bytes()
 
 
-def function(name: str) -> bytes:
-    """Return the name of a function, as the server knows it."""
-    return f"{NAME}_{name}".encode()
+def digest(code: bytes) -> bytes:
+    """Return the name of a script, as the server knows it."""
+    return sha1(code, usedforsecurity=False).hexdigest().encode()
+
+
+NAME: Final = digest(CODE)
+
+
+def mark(prefix: bytes) -> bytes:
+    """Return a script that a server has once it has had a session with this prefix.
+
+    The server forgets its scripts when it ends, and with ``SCRIPT FLUSH``.
+    """
+    return b"return 1 -- " + digest(prefix)

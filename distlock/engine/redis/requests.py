@@ -1,4 +1,4 @@
-"""Names the requests of a session, as the functions of the server take them.
+"""Names the requests of a session, as the script of the server takes them.
 
 They answer as those to ZooKeeper do: with paths, and with kazoo's stats and errors.
 """
@@ -13,10 +13,11 @@ import hiredis
 
 from distlock.engine import kazoo
 from distlock.engine.deadline import now
+from distlock.engine.protocol import EPHEMERAL
 
 from .address import address, tls_of
 from .errors import REFUSALS
-from .library import function
+from .library import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,36 +33,38 @@ USUAL_SECONDS: Final = 10
 # The steps that replicas must confirm.
 _CREATE, _SET = b"create", b"set"
 
-_CHANGE: Final = function("change")
-#: It takes no memory: it is carried out also where there is none.
-_FREE: Final = function("free")
-READ: Final = function("read")
-LIST: Final = function("list")
-_UNWATCH: Final = function("unwatch")
-PING: Final = function("ping")
-_CLOSE: Final = function("close")
-_CONNECT: Final = function("connect")
+_CHANGE: Final = b"change"
+READ: Final = b"read"
+LIST: Final = b"list"
+_UNWATCH: Final = b"unwatch"
+PING: Final = b"ping"
+_CLOSE: Final = b"close"
+_CONNECT: Final = b"connect"
 _RENEWING: Final = (PING, _CONNECT)
 
 
-def _stat(facts: list[Any]) -> kazoo.ZnodeStat:
-    czxid, mzxid, ctime, mtime, version, cversion, owner, length, children, pzxid = facts
-    owner = int(owner or 0)
-    return kazoo.ZnodeStat(
-        czxid, mzxid, ctime, mtime, version, cversion, 0, owner, length, children, pzxid
-    )
-
-
-def _path_and_stat(answer: list[Any]) -> tuple[str, kazoo.ZnodeStat]:
-    path, zxid, ms, owner, length = answer
-    return path.decode(), kazoo.ZnodeStat(
-        zxid, zxid, ms, ms, 0, 0, 0, int(owner or 0), length, 0, zxid
-    )
-
-
 def data_and_stat(answer: list[Any]) -> tuple[bytes, kazoo.ZnodeStat]:
-    data, facts = answer
-    return data, _stat(facts)
+    """Return what the server answers of a node, and of its children if it may have some."""
+    node, *facts = answer
+    _, owner, version, czxid, ctime, data = node.split(b" ", 5)
+    mzxid, mtime = czxid, ctime
+    if version != b"0":
+        mzxid, mtime, data = data.split(b" ", 2)
+    made, children, pzxid = (int(fact or 0) for fact in facts or (0, 0, 0))
+    stat = kazoo.ZnodeStat(
+        *map(int, (czxid, mzxid, ctime, mtime, version)),
+        2 * made - children,
+        0,
+        int(owner),
+        len(data),
+        children,
+        pzxid or int(czxid),
+    )
+    return data, stat
+
+
+def _stat(told: list[Any], _: int) -> kazoo.ZnodeStat:
+    return data_and_stat(told)[1]
 
 
 def names_in(answer: Any) -> list[str]:
@@ -76,23 +79,33 @@ def _nothing(_: Any) -> bool:
     return True
 
 
-#: A function and a path.
+def _done(_: Any, __: int) -> bool:
+    return True
+
+
+def _number(answer: list[Any]) -> int:
+    """Return the number of the transaction; 0 if it only checked."""
+    return int(answer[1] or 0)
+
+
+#: The name of a request, and a path.
 Asked = tuple[bytes, str]
 
 
 @dataclass(slots=True)
 class Request:
-    """One call of a function.
+    """One call of the script.
 
-    :ivar function: its name
-    :ivar arguments: all but the session's token and timeout
+    :ivar function: what it asks
+    :ivar arguments: those of that
     :ivar read: returns the outcome for the answer, or raises the error
     :ivar path: of the node
     :ivar watcher: called when the watch fires
     :ivar children: whether that watches the names of the children
     :ivar counts: whether replicas must confirm it, where ``REPLICAS`` is set
     :ivar changes: whether it has a transaction's number in its answer
-    :ivar outcome: returns the outcome for its part of the answer, where it is a step
+    :ivar outcome: returns the outcome for its part of the answer and the number of the transaction,
+        where it is a step
     """
 
     function: bytes
@@ -103,7 +116,7 @@ class Request:
     children: bool = False
     counts: bool = False
     changes: bool = False
-    outcome: Callable[[Any], Any] = _nothing
+    outcome: Callable[[Any, int], Any] = _done
 
     @property
     def creates(self) -> bool:
@@ -111,25 +124,29 @@ class Request:
         return bool(self.path) and self.arguments[0] == _CREATE
 
 
+def _place(path: str) -> tuple[bytes, bytes]:
+    """Return the path of a node's parent, which is empty for the root, and its name."""
+    parent, _, name = path.rpartition("/")
+    return parent.encode(), name.encode()
+
+
 def _step(
     name: bytes,
     path: str,
     data: bytes,
     number: int,
-    outcome: Callable[[Any], Any] = _nothing,
-    *,
-    function: bytes = _CHANGE,
+    outcome: Callable[[Any, int], Any] = _done,
 ) -> Request:
     """Return one step of a transaction, and a transaction by itself."""
 
     def read(answer: Any) -> Any:
         if answer[0] >= 0:
             raise REFUSALS[answer[1]]
-        return outcome(answer[1][0])
+        return outcome(answer[2], _number(answer))
 
     return Request(
-        function,
-        (name, path.encode(), data, b"%d" % number),
+        _CHANGE,
+        (name, *_place(path), data, b"%d" % number),
         read,
         path,
         counts=name in (_CREATE, _SET),
@@ -142,19 +159,19 @@ def _transaction(steps: list[Request]) -> Request:
     """Return all steps or none; it answers the list of their outcomes, as ZooKeeper does."""
 
     def read(answer: Any) -> list[Any]:
-        failed, outcomes, *_ = answer
-        if failed < 0:
-            told = [step.outcome(one) for step, one in zip(steps, outcomes, strict=True)]
+        if (failed := answer[0]) < 0:
+            number, outcomes = _number(answer), zip(steps, answer[2:], strict=True)
+            told = [step.outcome(one, number) for step, one in outcomes]
             return [one[0] if step.creates else one for step, one in zip(steps, told, strict=True)]
         after = len(steps) - failed - 1
         return [
             *(kazoo.RolledBackError() for _ in range(failed)),
-            REFUSALS[outcomes](),
+            REFUSALS[answer[1]](),
             *(kazoo.RuntimeInconsistency() for _ in range(after)),
         ]
 
     return Request(
-        _FREE if all(step.function == _FREE for step in steps) else _CHANGE,
+        _CHANGE,
         tuple(one for step in steps for one in step.arguments),
         read,
         counts=any(step.counts for step in steps),
@@ -165,25 +182,37 @@ def _transaction(steps: list[Request]) -> Request:
 class Requests:
     """Makes the requests that a client sends; `distlock.engine.protocol` tells of each."""
 
+    session_id = 0
+
     def node(self, path: str, data: bytes = b"", flags: int = 0) -> Any:
-        return _step(_CREATE, path, data, flags, _path_and_stat)
+        parent = path.rpartition("/")[0]
+
+        def outcome(told: bytes, zxid: int) -> tuple[str, kazoo.ZnodeStat]:
+            at, _, name = told.decode().partition(" ")
+            ms = int(at)
+            owner = self.session_id if flags & EPHEMERAL else 0
+            return f"{parent}/{name}", kazoo.ZnodeStat(
+                zxid, zxid, ms, ms, 0, 0, 0, owner, len(data), 0, zxid
+            )
+
+        return _step(_CREATE, path, data, flags, outcome)
 
     def listing(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
         return Request(
-            LIST, (path.encode(), _flag(changed)), names_in, path, changed, children=True
+            LIST, (*_place(path), _flag(changed)), names_in, path, changed, children=True
         )
 
     def reading(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
-        return Request(READ, (path.encode(), _flag(changed)), data_and_stat, path, changed)
+        return Request(READ, (*_place(path), _flag(changed)), data_and_stat, path, changed)
 
     def writing(self, path: str, data: bytes, version: int) -> Any:
         return _step(_SET, path, data, version, _stat)
 
     def deletion(self, path: str, version: int = -1) -> Any:
-        return _step(b"delete", path, b"", version, function=_FREE)
+        return _step(b"delete", path, b"", version)
 
     def presence(self, path: str) -> Any:
-        return _step(b"check", path, b"", -1, function=_FREE)
+        return _step(b"check", path, b"", -1)
 
     def multi(self, steps: list[Any]) -> Any:
         return _transaction(steps)
@@ -193,7 +222,7 @@ class Requests:
         return Request(PING, (b"%d" % EMPTY_MS,), int, counts=True)
 
     def unwatching(self, path: str, *, children: bool = False) -> Any:
-        return Request(_UNWATCH, (path.encode(), b"l" if children else b"d"), _nothing)
+        return Request(_UNWATCH, (*_place(path), b"l" if children else b"d"), _nothing)
 
 
 def good_bye() -> Request:
@@ -201,10 +230,13 @@ def good_bye() -> Request:
     return Request(_CLOSE, (), _nothing)
 
 
-def beginning(conf: Configuration, last: int | None) -> Request:
-    """Begin the session, or carry it on after its transaction `last` if it still lives."""
+def beginning(conf: Configuration, last: int | None, *, new: bool = True) -> Request:
+    """Begin the session, or carry it on after its transaction `last` if it still lives.
+
+    :param new: whether this process of the server is not known to have had a session
+    """
     transaction = b"" if last is None else b"%d" % last
-    return Request(_CONNECT, (b"%d" % unknown_ms(conf), transaction), _nothing)
+    return Request(_CONNECT, (b"%d" % unknown_ms(conf), transaction, _flag(new or None)), _nothing)
 
 
 def unknown_ms(conf: Configuration) -> float:
@@ -218,7 +250,7 @@ def unknown_ms(conf: Configuration) -> float:
 def prefix(conf: Configuration) -> bytes:
     """Return what all keys begin with: a hash tag, so that one server of a cluster has them.
 
-    The number of the database tells the functions, which all databases share, which one it is.
+    The number of the database is for channels, which all databases share.
     """
     return _prefix(conf.hosts, conf.namespace)
 
@@ -231,17 +263,19 @@ def _prefix(hosts: str, namespace: str) -> bytes:
 def session_arguments(
     conf: Configuration, session_id: int, password: bytes, connection: int = 0
 ) -> tuple[bytes, ...]:
-    """Return the arguments of every call: prefix, token, timeout, number of the connection."""
-    token, milliseconds = b"%d:%s" % (session_id, password), conf.session_timeout * 1000
-    return prefix(conf), token, b"%d" % milliseconds, b"%d" % connection
+    """Return what every call begins with: prefix, token, timeout, number of the connection, id."""
+    number, milliseconds = b"%d" % session_id, conf.session_timeout * 1000
+    token = number + b":" + password
+    return prefix(conf), token, b"%d" % milliseconds, b"%d" % connection, number
 
 
 def call(session: tuple[bytes, ...], request: Any) -> tuple[bytes, ...]:
-    """Return a request as the command that calls its function.
+    """Return a request as the command that calls the script.
 
     One that renews the session ends with our clock, by which the server checks its own.
     """
-    command = (b"FCALL", request.function, b"1", *session, *request.arguments)
+    key, *arguments = session
+    command = (b"EVALSHA", NAME, b"1", key, request.function, *arguments, *request.arguments)
     if request.function in _RENEWING:
         command += (b"%d" % (now() * 1_000_000),)
     return command
@@ -265,7 +299,7 @@ def packed(*command: bytes) -> bytes:
 # what a first look at it would show. So who waits in a line asks once, and hears once: see
 # `RedisClient.deliver`.
 
-_JOIN: Final = function("join")
+_JOIN: Final = b"join"
 #: The flag of such a node.
 _QUEUED: Final = 8
 
@@ -297,7 +331,9 @@ def joined(create: tuple[Any, Reply], other: tuple[Any, Reply]) -> tuple[tuple[A
     *most, flags = step.arguments
 
     def read(answer: Any) -> Any:
-        return step.read(answer), names_in(answer[3])
+        created = step.read(answer)
+        alone = len(answer) < 5
+        return created, [created[0].rpartition("/")[2]] if alone else names_in(answer[4])
 
     arguments = *most, b"%d" % (int(flags) | _QUEUED)
     joining = replace(step, function=_JOIN, arguments=arguments, read=read)
@@ -309,9 +345,10 @@ def also_told(request: Any, answer: Any) -> dict[Asked, Any]:
 
     The answer to a `_JOIN` has the node before the new one, whose changes the server will report.
     """
-    if request.function == _JOIN and len(answer) > 4:
-        parent, names = request.path.rpartition("/")[0], answer[3]
-        return {(READ, f"{parent}/{names[-2].decode()}"): data_and_stat(answer[4])}
+    if request.function == _JOIN and len(answer) > 4 and answer[3]:
+        _, _, _, before, names = answer
+        parent = request.path.rpartition("/")[0]
+        return {(READ, f"{parent}/{names[-2].decode()}"): data_and_stat(before)}
     return {}
 
 
