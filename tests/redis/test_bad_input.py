@@ -14,7 +14,7 @@ from redis.exceptions import NoPermissionError
 
 from distlock import LockLost, LockUnavailable, zk_lock
 from distlock.engine.redis.errors import RIGHTS
-from distlock.session.registry import close_sessions
+from distlock.session.registry import close_sessions, session_for
 from distlock_chaos.ports import free_ports
 from tests.interrupts.recipes import RECIPES, block_of
 from tests.kit.helpers import ROOT, eventually
@@ -42,6 +42,7 @@ def grants() -> bool:
 
 
 def locks_and_releases() -> None:
+    eventually(lambda: session_for().connected, PATIENCE)  # until then a call fails at once
     with zk_lock("key") as hold:
         hold.verify()
 
