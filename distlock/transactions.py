@@ -13,7 +13,7 @@ from django.db import Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.http import HttpRequest
 
-from .exceptions import LockInTransaction
+from .exceptions import LockInTransaction, LockLost
 from .logs.loggers import logger
 
 #: The states of libpq's connections without an open transaction, as psycopg numbers them: idle, and
@@ -87,7 +87,14 @@ def _refuse_old_snapshot(key: str, connection: BaseDatabaseWrapper) -> None:
 
 
 #: The methods of a connection that end a transaction, or a part of it.
-_ENDS: Final = ("commit", "rollback", "savepoint_commit", "savepoint_rollback", "close")
+_ENDS: Final = (
+    "commit",
+    "rollback",
+    "set_autocommit",
+    "savepoint_commit",
+    "savepoint_rollback",
+    "close",
+)
 #: Where a connection has its `_Ending`.
 _HERE: Final = "distlock_ending"
 
@@ -115,6 +122,10 @@ class _Ending:
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self._connection = connection
         self._kept: list[_Kept] = []
+        #: Whether Django turns autocommit on right after the end. Until then a receiver of
+        #: `lock_released` that uses the database would begin another transaction.
+        self._restores = connection.in_atomic_block and connection.commit_on_exit
+        self._clean = self._committed = False
         for name in _ENDS:
             end = partial(getattr(self, f"_{name}"), getattr(connection, name))
             setattr(connection, name, end)
@@ -125,49 +136,84 @@ class _Ending:
 
     def _commit(self, commit: Callable[[], None]) -> None:
         """Commit, unless a lock is lost; then roll back, and raise `LockLost`."""
+        self._check()
+        self._committed = True
+        self._rollback(commit)
+
+    def _check(self) -> None:
         try:
             for one in self._kept:
                 one.check()
         except BaseException:
             self._connection.rollback()
             raise
-        self._end(self._kept, commit)
 
-    def _rollback(self, rollback: Callable[[], None]) -> None:
-        self._end(self._kept, rollback)
+    def _rollback(self, end: Callable[[], None]) -> None:
+        self._clean = False
+        try:
+            end()
+            self._clean = True
+        finally:
+            if not self._restores:
+                self._release(self._kept, self._clean)
 
-    _close = _rollback
+    def _set_autocommit(self, set_autocommit: Callable[..., None], on: bool, **how: bool) -> None:
+        """Release after the end of an ``atomic()``. Without one, this is a COMMIT itself."""
+        try:
+            if on and not self._restores:
+                self._check()
+                self._committed = True
+            set_autocommit(on, **how)
+            self._clean = self._clean or not self._restores
+        finally:
+            if on:
+                self._release(self._kept, self._clean)
+
+    def _close(self, close: Callable[[], None]) -> None:
+        try:
+            close()
+        finally:
+            self._release(self._kept, True)
 
     def _savepoint_rollback(self, rollback: Callable[[str], None], savepoint: str) -> None:
-        within = [one for one in self._kept if savepoint in one.savepoints]
-        self._end(within, rollback, savepoint)
+        clean = False
+        try:
+            rollback(savepoint)
+            clean = True
+        finally:
+            self._release([one for one in self._kept if savepoint in one.savepoints], clean)
 
     def _savepoint_commit(self, commit: Callable[[str], None], savepoint: str) -> None:
         """Release a savepoint; the outermost within a `TestCase` stands for the transaction."""
         blocks: list[Any] = self._connection.atomic_blocks
-        stands = bool(blocks) and all(block._from_testcase for block in blocks)  # noqa: SLF001
-        self._end(self._kept if stands else [], commit, savepoint)
+        commit(savepoint)
+        if blocks and all(block._from_testcase for block in blocks):  # noqa: SLF001
+            self._release(self._kept, True)
 
-    def _end(self, kept: Iterable[_Kept], end: Callable[..., None], *args: str) -> None:
-        """End the transaction or a part of it, and release what was kept until then."""
-        clean = False
+    def _release(self, kept: Iterable[_Kept], clean: bool) -> None:
+        ended = list(kept)
         try:
-            end(*args)
-            clean = True
-        finally:
-            ended = list(kept)
-            self._kept = [one for one in self._kept if one not in ended]
-            if not self._kept:  # first: a release may close the connection
-                for name in (*_ENDS, _HERE):
-                    self._connection.__dict__.pop(name, None)
-            errors: list[BaseException] = []
-            for one in ended:
-                try:
-                    one.release(clean)
-                except BaseException as error:  # noqa: BLE001 - raised below
+            self._release_each(ended, clean)
+        except BaseException:  # an exception may land in the middle
+            self._release_each(ended, clean)
+            raise
+
+    def _release_each(self, ended: list[_Kept], clean: bool) -> None:
+        self._kept = [one for one in self._kept if one not in ended]
+        if not self._kept:  # first: a release may close the connection
+            for name in (*_ENDS, _HERE):
+                self._connection.__dict__.pop(name, None)
+        errors: list[BaseException] = []
+        for one in ended:
+            try:
+                one.release(clean)
+            except LockLost as error:
+                if self._committed:  # or else nothing is left of what the lock protected
                     errors.append(error)
-            if errors:
-                raise errors[0]
+            except BaseException as error:  # noqa: BLE001 - raised below
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
 
 def keep_until_end(alias: str, check: Callable[[], None], release: Callable[[bool], None]) -> bool:
@@ -177,7 +223,7 @@ def keep_until_end(alias: str, check: Callable[[], None], release: Callable[[boo
     :param release: releases the lock, any number of times, given whether it ended cleanly
     """
     connection = connections[alias]
-    if not _is_open(connection):
+    if connection.closed_in_transaction or not _is_open(connection):
         return False
     ending: _Ending | None = connection.__dict__.get(_HERE)
     if ending is None:

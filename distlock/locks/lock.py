@@ -268,7 +268,7 @@ class Attempted(Generic[_H]):
             raise
 
     def _call(self, begin: Callable[[_H], None]) -> Call[_H | None]:
-        lock = self._lock
+        lock, self._undo = self._lock, None
 
         def entered(hold: _H) -> None:
             self._undo = lock._undo_of_block()  # noqa: SLF001

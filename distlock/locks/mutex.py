@@ -12,6 +12,8 @@ from functools import partial
 from os import getpid
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from django.db import Error
+
 from distlock import process
 from distlock.conf import UNSET, configuration, seconds, wait_limit
 from distlock.contenders.batch import BatchMember
@@ -83,18 +85,25 @@ class Mutex(KeyLock):
         return self._id in current().held
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        depth = None
+        undone: list[object] = []
+        depth = held = left = None
         try:
             owner = current(look=False)
-            depth = owner.depth(self._id) - 1
+            depth, held = owner.depth(self._id) - 1, owner.held.get(self._id)
             try:
                 if self.options.database is not None:
                     self._held_by(owner).end_transaction(error)
             finally:
-                self._leave(owner, error)
-        except BaseException:
-            owner = current()
-            owner.back_to(owner.depth(self._id) - 1 if depth is None else depth, self._id)
+                self._leave(owner, error, undone)
+                left = True
+        except BaseException as failure:
+            # After a refused COMMIT or savepoint, the transaction goes on, or has been rolled back.
+            if not (left and isinstance(failure, Error)):
+                owner = current()
+                held = held or owner.held.get(self._id)
+                undone.append(held)
+                owner.back_to(owner.depth(self._id) - 1 if depth is None else depth, self._id)
+                self._forbid_commit(held)
             raise
 
     # --- looking ---------------------------------------------------------------------------------
@@ -124,14 +133,23 @@ class Mutex(KeyLock):
         :meta private:
         """
         owner = current()
-        depth = owner.depth(self._id) - 1
+        depth, held = owner.depth(self._id) - 1, owner.held.get(self._id)
+        if self.options.transaction is None:
+            return BlockEnd(self.release, partial(owner.back_to, depth, self._id))
+
+        undone: list[object] = []
+        left: list[bool] = []
 
         def leave() -> None:
-            nonlocal depth
-            depth += self._leave(owner, None)
+            left.append(self._leave(owner, None, undone))
 
-        release = self.release if self.options.transaction is None else leave
-        return BlockEnd(release, lambda: owner.back_to(depth, self._id))
+        def undo() -> None:
+            if not left:  # it was interrupted
+                undone.append(held)
+                owner.back_to(depth, self._id)
+                self._forbid_commit(held)
+
+        return BlockEnd(leave, undo)
 
     # --- how it works ----------------------------------------------------------------------------
 
@@ -153,7 +171,8 @@ class Mutex(KeyLock):
                 hold = self._again(owner, timeout, entered)
                 if hold is not None:
                     return hold
-            attempt = self._attempt(owner, blocking, timeout)
+            keeper = None if entered is None else self.options.transaction  # a block ends with it
+            attempt = self._attempt(owner, blocking, timeout, keeper)
             attempt.begin(wake).join()
             while (patience := attempt.patience()) is not None:
                 yield patience
@@ -198,7 +217,13 @@ class Mutex(KeyLock):
             owner.back_to(depth, self._id)
             raise
 
-    def _attempt(self, owner: Owner, blocking: bool, timeout: Any) -> Attempt[InLine]:
+    def _attempt(
+        self, owner: Owner, blocking: bool, timeout: Any, keeper: str | None = None
+    ) -> Attempt[InLine]:
+        """Return the wait of one call.
+
+        :param keeper: the alias of the database whose open transaction will keep the lock
+        """
         options = self.options
         limit = wait_limit(blocking, timeout, options.timeout, options.using)
         conf = configuration(self.using)
@@ -206,7 +231,7 @@ class Mutex(KeyLock):
         if beside is not None:
             self._join_beside(beside)
         elif conf.in_transaction == "raise":
-            refuse_open_transaction(self.key, options.transaction)
+            refuse_open_transaction(self.key, keeper)
         session = session_for(self.using)
         contender_for = partial(
             self._contender_for(owner),
@@ -267,24 +292,35 @@ class Mutex(KeyLock):
         if self.options.database is not None:
             self._held_by(current()).begin_transaction(self.options.database)
 
-    def _leave(self, owner: Owner, error: BaseException | None) -> bool:
-        """Release at the end of a block; return whether its transaction keeps the lock instead."""
+    def _leave(self, owner: Owner, error: BaseException | None, undone: list[object]) -> bool:
+        """Release at the end of a block; return whether its transaction keeps the lock instead.
+
+        :param undone: has something once the end was interrupted, and somebody else releases
+        """
         database = self.options.transaction
         held = None if database is None else owner.held.get(self._id)
         if held is None:
             self._release_quietly(owner, error)
             return False
+        if error is None:
+            held.hold.check()
 
         def release(clean: bool) -> None:
-            if owner.held.get(self._id) is held and owner.process is process.this:
+            if not undone and owner.held.get(self._id) is held and owner.process is process.this:
+                if held.count > 1:
+                    undone.append(held)  # first, or a second call would release another block's
                 self._release_quietly(owner, sys.exc_info()[1], clean=clean)
+                undone.append(held)
 
         if not keep_until_end(str(database), held.hold.check, release):
             self._release_quietly(owner, error)
             return False
-        if error is None:
-            held.hold.check()
         return True
+
+    def _forbid_commit(self, held: Held | None) -> None:
+        """Stop the COMMIT of an open transaction if the end of a block in it was interrupted."""
+        if held is not None and self.options.transaction is not None:
+            keep_until_end(self.options.transaction, held.hold.check, lambda _clean: None)
 
     def _release_quietly(
         self, owner: Owner, error: BaseException | None, *, clean: bool = False

@@ -58,6 +58,16 @@ def test_an_attempt_at_a_semaphore_without_a_free_permit_yields_none() -> None:
         assert semaphore.held == 1
 
 
+def test_an_attempt_may_be_made_again() -> None:
+    semaphore = zk_semaphore("key", 1)
+    attempt = semaphore.attempt(timeout=0)
+    with attempt as hold:
+        assert hold is not None
+    with semaphore, attempt as hold:
+        assert hold is None
+    assert semaphore.held == 0
+
+
 def test_what_is_taken_in_the_block_of_a_vain_attempt_stays(holder: Owner) -> None:
     lock = zk_lock("key")
     with lock.attempt(timeout=0) as hold:

@@ -7,6 +7,7 @@ break if it ends a transaction by other methods than those that distlock stands 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,11 +18,21 @@ from django.db import DatabaseError, connection, connections, transaction
 from django.test import TestCase
 from pytest_django import Settings
 
-from distlock import LockInTransaction, LockLost, zk_lock, zk_locked, zk_multilock, zk_rwlock
+from distlock import (
+    LockInTransaction,
+    LockLost,
+    lock_released,
+    zk_lock,
+    zk_locked,
+    zk_multilock,
+    zk_rwlock,
+)
+from distlock.locks.mutex import Mutex
 from distlock.owner.hold import grant_of
 from tests.kit.helpers import eventually
 from tests.testproject.database import ProjectDatabase
 from tests.testproject.elsewhere import in_line
+from tests.testproject.models import Counter
 from tests.transactions.conftest import ALIAS
 from tests.transactions.test_commit import in_thread, increment
 
@@ -129,6 +140,15 @@ def test_a_lock_that_is_lost_before_the_commit_stops_it() -> None:
 
 
 @with_database
+def test_a_lock_that_is_lost_before_a_rollback_does_not_matter() -> None:
+    with transaction.atomic():
+        with until() as hold:
+            pass
+        grant_of(hold).lose()
+        transaction.set_rollback(True)
+
+
+@with_database
 def test_a_commit_that_fails_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise DatabaseError
@@ -154,6 +174,55 @@ def test_a_connection_that_is_closed_ends_it() -> None:
 
 
 @with_database
+def test_autocommit_that_is_turned_on_commits_and_ends_it() -> None:
+    transaction.set_autocommit(False)
+    Group.objects.create(name="packers")
+    with until():
+        pass
+    assert in_line(KEY) == 1
+    transaction.set_autocommit(True)
+    assert Group.objects.exists()
+
+
+@pytest.mark.usefixtures("alias")
+@pytest.mark.parametrize("rolls_back", [False, True])
+def test_a_receiver_of_the_release_may_use_the_database(
+    database: ProjectDatabase, rolls_back: bool
+) -> None:
+    name = database.make_counter()
+
+    def use(**_: Any) -> None:
+        assert connections[ALIAS].get_autocommit()
+        Counter.objects.using(ALIAS).get(name=name)
+
+    lock_released.connect(use)
+    try:
+        with transaction.atomic(using=ALIAS):
+            with zk_lock(KEY, atomic=ALIAS):
+                increment(name)
+            transaction.set_rollback(rolls_back, using=ALIAS)
+    finally:
+        lock_released.disconnect(use)
+    assert increment(name) == (0 if rolls_back else 1)
+
+
+@with_database
+def test_who_catches_an_interruption_of_the_end_cannot_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(LockLost), transaction.atomic():  # noqa: PT012
+        Group.objects.create(name="packers")
+        with monkeypatch.context() as patch:
+            patch.setattr(Mutex, "_leave", interrupted)
+            with contextlib.suppress(KeyboardInterrupt), until():
+                pass
+    assert not Group.objects.exists()
+
+
+@with_database
 def test_a_decorated_function() -> None:
     @zk_locked("stock:<sku>", until="commit")
     def deduct(sku: int) -> int:
@@ -162,6 +231,12 @@ def test_a_decorated_function() -> None:
     with transaction.atomic():
         assert deduct(42) == 1
         assert in_line(KEY) == 1
+
+
+@with_database
+def test_an_acquire_by_hand_is_refused_as_before() -> None:
+    with transaction.atomic(), pytest.raises(LockInTransaction):
+        zk_lock(KEY, atomic=True).acquire()
 
 
 def test_it_needs_a_block_and_a_thread() -> None:
