@@ -38,11 +38,12 @@ def refuse_open_transaction(key: str, but: str | None = None) -> None:
             if alias == but:
                 _refuse_old_snapshot(key, connection)
                 continue
+            how = "until='commit'" if alias == "default" else f"atomic={alias!r}"
             raise LockInTransaction(
                 f"The lock {key!r} cannot be taken inside an open transaction on database "
-                f"{connection.alias!r}: it would be released before COMMIT, and the next holder "
+                f"{alias!r}: it would be released before COMMIT, and the next holder "
                 "would read the old rows. Take the lock first and begin inside it, or keep it "
-                f"until the COMMIT: `with zk_lock({key!r}, until='commit'): …`. Under "
+                f"until the COMMIT by a block: `with zk_lock({key!r}, {how}): …`. Under "
                 "ATOMIC_REQUESTS, decorate the view or its dispatch() with @zk_locked. If the "
                 "order does not matter, set IN_TRANSACTION to 'allow' in DISTLOCK."
             )
@@ -136,6 +137,7 @@ class _Ending:
 
     def _commit(self, commit: Callable[[], None]) -> None:
         """Commit, unless a lock is lost; then roll back, and raise `LockLost`."""
+        self._connection.validate_no_atomic_block()  # or else it raises, and ends nothing
         self._check()
         self._committed = True
         self._rollback(commit)
@@ -149,6 +151,7 @@ class _Ending:
             raise
 
     def _rollback(self, end: Callable[[], None]) -> None:
+        self._connection.validate_no_atomic_block()
         self._clean = False
         try:
             end()

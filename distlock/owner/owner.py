@@ -158,9 +158,10 @@ class Owner:
         if left:
             end_statements()
         for identity in left:
-            held = self.held[identity]
-            self.let_go(identity, held)
-            released.append(held.hold.key)
+            held = self.held.get(identity)  # it may have ended with a connection just now
+            if held is not None:
+                self.let_go(identity, held)
+                released.append(held.hold.key)
         return released
 
     @property

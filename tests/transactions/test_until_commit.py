@@ -47,7 +47,7 @@ def _nothing_stays(distlock_settings: Settings) -> Iterator[None]:
     del distlock_settings  # the servers are there until after this
     yield
     eventually(lambda: in_line(KEY) == 0)
-    assert "commit" not in connection.__dict__
+    assert not {"commit", "set_autocommit"} & set(connections["default"].__dict__)
 
 
 def until(**how: Any) -> Any:
@@ -237,6 +237,40 @@ def test_a_decorated_function() -> None:
 def test_an_acquire_by_hand_is_refused_as_before() -> None:
     with transaction.atomic(), pytest.raises(LockInTransaction):
         zk_lock(KEY, atomic=True).acquire()
+
+
+@with_database
+def test_a_commit_that_django_forbids_ends_nothing() -> None:
+    with transaction.atomic():
+        with until():
+            pass
+        for end in (transaction.commit, transaction.rollback):
+            with pytest.raises(transaction.TransactionManagementError):
+                end()
+        assert in_line(KEY) == 1
+
+
+@pytest.mark.usefixtures("alias")
+def test_a_connection_that_is_closed_in_the_block_keeps_nothing() -> None:
+    with transaction.atomic(using=ALIAS):
+        with zk_lock(KEY, atomic=ALIAS):
+            connections[ALIAS].close()
+        assert not zk_lock(KEY).held
+
+
+@with_database
+def test_a_savepoint_that_is_refused_takes_no_count_of_an_outer_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: str) -> None:
+        raise DatabaseError
+
+    with zk_lock(KEY):
+        with transaction.atomic(), monkeypatch.context() as patch:
+            patch.setattr(connections["default"], "savepoint_commit", refuse)
+            with contextlib.suppress(DatabaseError), zk_lock(KEY, atomic=True):
+                pass
+        assert zk_lock(KEY).held
 
 
 def test_it_needs_a_block_and_a_thread() -> None:
