@@ -114,7 +114,7 @@ def test_an_absent_zookeeper_is_an_error_of_the_wait(broken_link: TcpProxy, trac
     assert span.attributes["distlock.outcome"] == "unavailable"
     assert span.status.status_code is StatusCode.ERROR
     assert [event.name for event in span.events] == ["exception"]
-    assert lasted(span) >= 1  # CONNECT_TIMEOUT
+    assert lasted(span) > 0.5  # CONNECT_TIMEOUT is 1, from the loss on
 
 
 def test_a_loss_is_an_event_and_an_error_of_the_hold(traces: Traces, zookeeper: ZooKeeper) -> None:

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from celery import shared_task
 
 from distlock import zk_lock, zk_locked
-from distlock.locks import mutex
+from distlock.locks import lock
 from distlock.session.guaranteed_delete import GuaranteedDelete
 from tests.testproject.tasks import PLAY_SECONDS, stage
 
@@ -28,7 +28,7 @@ def _work() -> None:
 
 
 STEPS: dict[str, tuple[Any, str]] = {
-    "grant": (mutex, "Hold"),
+    "grant": (lock, "Hold"),
     "body": (sys.modules[__name__], "_work"),
     "release": (GuaranteedDelete, "delete"),
 }
