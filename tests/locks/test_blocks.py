@@ -148,7 +148,7 @@ def test_a_template_without_a_value_or_with_a_wrong_name_is_refused() -> None:
         zk_lock("stock:<sku>")
     with pytest.raises(LockKeyError, match="empty"):
         zk_lock("stock:<sku>", sku="")
-    with pytest.raises(TypeError, match="'timout' is neither an option"):
-        zk_lock("stock:<sku>", sku=1, timout=3)
-    with pytest.raises(TypeError, match="'timout' is neither an option"):
-        zk_lock("stock", timout=3)
+    with pytest.raises(TypeError, match="'waits' is neither an option"):
+        zk_lock("stock:<sku>", sku=1, waits=3)
+    with pytest.raises(TypeError, match="'waits' is neither an option"):
+        zk_lock("stock", waits=3)
