@@ -109,10 +109,8 @@ def zk_locked(
         raise ValueError(
             f'mode= is "read" or "write", without handoff= and fair=False, not {mode!r:.80}.'
         )
-    if mode == "read" and on_busy == "queue":
-        raise ValueError('on_busy="queue" serves one task after another; readers take "retry".')
     options = Options(
-        timeout=None if on_busy == "wait" and timeout is UNSET else timeout,
+        timeout=timeout,
         using=using,
         fair=fair,
         handoff=handoff,
@@ -121,10 +119,8 @@ def zk_locked(
         on_revoke=on_revoke,
         max_hold=max_hold,
         cancel_on_loss=cancel_on_loss,
-        template=template,
     )
-    patience = _patience(busy_limit, busy_deadline, on_busy)
-    return _decorator(KeyTemplate(template), options, mode, on_busy, patience)
+    return _decorator(template, options, mode, on_busy, (busy_limit, busy_deadline))
 
 
 def zk_limited(
@@ -167,39 +163,42 @@ def zk_limited(
     :raises LockUnavailable: the lock server did not answer
     :raises LockKeyError: as in `zk_locked`
     """
-    if on_busy == "queue":
-        raise ValueError('on_busy="queue" serves one task after another; a limit takes "retry".')
     options = Options(
-        timeout=None if on_busy == "wait" and timeout is UNSET else timeout,
-        using=using,
-        max_hold=max_hold,
-        cancel_on_loss=cancel_on_loss,
-        template=template,
+        timeout=timeout, using=using, max_hold=max_hold, cancel_on_loss=cancel_on_loss
     )
     limit = limit if callable(limit) else whole(limit, "limit")
     limited = Limited(limit, whole(permits, "permits"))
-    patience = _patience(busy_limit, busy_deadline, on_busy)
-    return _decorator(KeyTemplate(template), options, limited, on_busy, patience)
+    return _decorator(template, options, limited, on_busy, (busy_limit, busy_deadline))
 
 
 def _decorator(
-    template: KeyTemplate,
+    template: str,
     options: Options,
     kind: Kind,
     on_busy: OnBusy | None,
-    patience: tuple[int | None, float | None],
+    limits: tuple[int | None, Any],
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     warn_unless_installed("zk_locked", stacklevel=3)
+    parsed = KeyTemplate(template)
     if not (on_busy is None or on_busy in _POLICIES or callable(on_busy)):
         raise ValueError(
             f"on_busy must be one of {', '.join(map(repr, _POLICIES))} or a callable, not "
             f"{on_busy!r}."
         )
+    if on_busy == "queue" and (kind == "read" or isinstance(kind, Limited)):
+        raise ValueError(
+            'on_busy="queue" serves one task after another; readers, and calls under a limit, take '
+            '"retry".'
+        )
+    patience = _patience(*limits, on_busy)
+    options = replace(options, template=parsed.text)
+    if on_busy == "wait" and options.timeout is UNSET:
+        options.timeout = None
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if isinstance(function, staticmethod | classmethod):
             return cast("Callable[P, R]", type(function)(decorate(function.__func__)))
-        locked = Locked(function, template, options, kind, on_busy, patience)
+        locked = Locked(function, parsed, options, kind, on_busy, patience)
         return cast("Callable[P, R]", locked.wrapper())
 
     return decorate

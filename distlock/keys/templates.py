@@ -185,6 +185,8 @@ class KeyTemplate:
         # Literal, field, literal, field, …, literal
         self._parts = _FIELD.split(text)
         self._fields = [field.split(".") for field in self._parts[1::2]]
+        #: The names of the arguments that it needs.
+        self.names = {name for name, *_ in self._fields}
         self._parts[::2] = map(self._literal, self._parts[::2])
         self._separators = self._find_separators()
         for name, *attributes in self._fields:
@@ -196,11 +198,6 @@ class KeyTemplate:
                     f"<{'.'.join([name, *attributes])}> in the lock key template {text!r} is not "
                     "an argument's name followed by public attributes, such as <order.pk>."
                 )
-
-    @property
-    def names(self) -> set[str]:
-        """The names of the arguments that it needs."""
-        return {name for name, *_ in self._fields}
 
     def _literal(self, part: str) -> str:
         """Return the text of a part between placeholders."""
