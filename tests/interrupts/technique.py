@@ -62,19 +62,19 @@ def out_of_reach(frame: FrameType) -> bool:
     return statement == "try:" or number < BODIES.get(code, 0)
 
 
-class Interruption:
-    """Raises before the line number `step` that this thread runs in distlock.
+class AtLine:
+    """Calls something before the line number `step` that this thread runs in distlock.
 
     :param files: counts lines of the files below these folders
     """
 
     def __init__(
-        self, step: int, error: type[BaseException], files: tuple[str, ...] = (PACKAGE,)
+        self, step: int, act: Callable[[], None], files: tuple[str, ...] = (PACKAGE,)
     ) -> None:
         self._left = step
+        self._act = act
         self._files = files
-        self._error = error
-        #: Whether it came so far.
+        #: Where it was called.
         self.landed = ""
 
     def __enter__(self) -> None:
@@ -92,16 +92,32 @@ class Interruption:
         if event == "line":
             turns = last == [frame.f_lineno]
             last[:] = [frame.f_lineno]
-            if not (turns and TURNS_ARE_OUT_OF_REACH) and not out_of_reach(frame):
-                self._step(frame)
+            if self._counts(frame, turns):
+                self._left -= 1
+                if self._left == 0:
+                    self.landed = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+                    sys.settrace(None)
+                    self._act()
         return frame.f_trace
 
-    def _step(self, frame: FrameType) -> None:
-        self._left -= 1
-        if self._left == 0:
-            self.landed = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-            sys.settrace(None)
-            raise self._error
+    def _counts(self, frame: FrameType, turns: bool) -> bool:
+        """Return whether a line counts; `turns` if it is the one before, once more."""
+        return True
+
+
+class Interruption(AtLine):
+    """Raises before the line number `step` that a signal could interrupt."""
+
+    def __init__(
+        self, step: int, error: type[BaseException], files: tuple[str, ...] = (PACKAGE,)
+    ) -> None:
+        def act() -> None:
+            raise error
+
+        super().__init__(step, act, files)
+
+    def _counts(self, frame: FrameType, turns: bool) -> bool:
+        return not (turns and TURNS_ARE_OUT_OF_REACH) and not out_of_reach(frame)
 
 
 def interrupt_everywhere(

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import itertools
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -27,7 +23,7 @@ from distlock.testing import memory_zookeeper
 from distlock_chaos.server import ZooKeeper
 from tests.fork.tools import heard, program
 from tests.interrupts.recipes import RECIPES, block_of, nothing_is_left, parents
-from tests.interrupts.technique import PACKAGE
+from tests.interrupts.technique import PACKAGE, AtLine
 from tests.kit.stopwatch import Stopwatch
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all
 
@@ -35,40 +31,6 @@ pytestmark = pytest.mark.deep
 
 #: How long a handler may take: a new connection, and no timeout.
 PROMPT_SECONDS = 2.0
-
-
-class Handler:
-    """Calls something before the line number `step` of this thread, as a signal handler would.
-
-    :param within: counts lines of the files below these folders
-    """
-
-    def __init__(
-        self, step: int, handle: Callable[[], None], within: tuple[str, ...] = (PACKAGE,)
-    ) -> None:
-        self._left = step
-        self._handle = handle
-        self._within = within
-        #: Where it was called.
-        self.landed = ""
-
-    def __enter__(self) -> None:
-        sys.settrace(self._call)
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
-
-    def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        return self._line if frame.f_code.co_filename.startswith(self._within) else None
-
-    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event == "line":
-            self._left -= 1
-            if self._left == 0:
-                self.landed = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-                sys.settrace(None)
-                self._handle()
-        return self._line
 
 
 @contextmanager
@@ -103,7 +65,7 @@ def handle_everywhere(
 
     with Stopwatch() as watch:
         for step in itertools.count(1):
-            handler = Handler(step, handle, within)
+            handler = AtLine(step, handle, within)
             try:
                 with no_deadlock(PATIENCE), handler:
                     call()
@@ -168,7 +130,7 @@ def test_a_handler_waits_for_a_lock_before_any_line_of_a_watch(
 
     heard: list[bool] = []
     for step in itertools.count(1):
-        handler = Handler(step, handle)
+        handler = AtLine(step, handle)
         with no_deadlock(PATIENCE), handler:
             call()
         if not handler.landed:
@@ -219,7 +181,7 @@ def test_a_handler_before_any_line_of_the_registry_begins_a_session(there: bool)
         close_sessions()
 
     for step in itertools.count(1):
-        handler = Handler(step, lambda: begun.append(session_for()), (registry.__file__,))
+        handler = AtLine(step, lambda: begun.append(session_for()), (registry.__file__,))
         with handler:
             use()
         close_sessions()
@@ -235,7 +197,7 @@ def test_a_handler_before_any_line_of_the_registry_begins_a_session(there: bool)
 RELEASES_AND_DIES = """
 import itertools
 from distlock.engine import serving, wire
-from tests.interrupts.test_signal_handlers import Handler
+from tests.interrupts.technique import AtLine
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, inside
 
@@ -251,7 +213,7 @@ def die(step, handled):
         other.release()
         os.write(handled, handler.landed.encode())
 
-    handler = Handler(step, handle, (wire.__file__, serving.__file__))
+    handler = AtLine(step, handle, (wire.__file__, serving.__file__))
     with handler:
         lock.release()
     os._exit(0)
