@@ -140,7 +140,7 @@ class _Ending:
         self._connection.validate_no_atomic_block()  # or else it raises, and ends nothing
         self._check()
         self._committed = True
-        self._rollback(commit)
+        self._finish(commit)
 
     def _check(self) -> None:
         try:
@@ -150,15 +150,18 @@ class _Ending:
             self._connection.rollback()
             raise
 
-    def _rollback(self, end: Callable[[], None]) -> None:
+    def _rollback(self, rollback: Callable[[], None]) -> None:
         self._connection.validate_no_atomic_block()
+        self._finish(rollback)
+
+    def _finish(self, end: Callable[[], None]) -> None:
         self._clean = False
         try:
             end()
             self._clean = True
         finally:
             if not self._restores:
-                self._release(self._kept, self._clean)
+                self._release(self._clean)
 
     def _set_autocommit(self, set_autocommit: Callable[..., None], on: bool, **how: bool) -> None:
         """Release after the end of an ``atomic()``. Without one, this is a COMMIT itself."""
@@ -170,13 +173,13 @@ class _Ending:
             self._clean = self._clean or not self._restores
         finally:
             if on:
-                self._release(self._kept, self._clean)
+                self._release(self._clean)
 
     def _close(self, close: Callable[[], None]) -> None:
         try:
             close()
         finally:
-            self._release(self._kept, True)
+            self._release(True)
 
     def _savepoint_rollback(self, rollback: Callable[[str], None], savepoint: str) -> None:
         clean = False
@@ -184,26 +187,30 @@ class _Ending:
             rollback(savepoint)
             clean = True
         finally:
-            self._release([one for one in self._kept if savepoint in one.savepoints], clean)
+            self._release(clean, savepoint)
 
     def _savepoint_commit(self, commit: Callable[[str], None], savepoint: str) -> None:
         """Release a savepoint; the outermost within a `TestCase` stands for the transaction."""
         blocks: list[Any] = self._connection.atomic_blocks
         commit(savepoint)
         if blocks and all(block._from_testcase for block in blocks):  # noqa: SLF001
-            self._release(self._kept, True)
+            self._release(True)
 
-    def _release(self, kept: Iterable[_Kept], clean: bool) -> None:
-        ended = list(kept)
+    def _release(self, clean: bool, savepoint: str | None = None) -> None:
+        """Release what was kept, or what a savepoint was around."""
+        ended: list[_Kept] = []
+        left: list[_Kept] = []
+        for one in self._kept:
+            (ended if savepoint is None or savepoint in one.savepoints else left).append(one)
         try:
-            self._release_each(ended, clean)
+            self._release_each(ended, left, clean)
         except BaseException:  # an exception may land in the middle
-            self._release_each(ended, clean)
+            self._release_each(ended, left, clean)
             raise
 
-    def _release_each(self, ended: list[_Kept], clean: bool) -> None:
-        self._kept = [one for one in self._kept if one not in ended]
-        if not self._kept:  # first: a release may close the connection
+    def _release_each(self, ended: list[_Kept], left: list[_Kept], clean: bool) -> None:
+        self._kept = left
+        if not left:  # first: a release may close the connection
             for name in (*_ENDS, _HERE):
                 self._connection.__dict__.pop(name, None)
         errors: list[BaseException] = []

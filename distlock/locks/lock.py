@@ -6,8 +6,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
+
+from django.db import Error
 
 from distlock.conf import UNSET, positive_seconds, seconds, wait_limit
 from distlock.contenders.batch import check_handoff
@@ -235,37 +236,30 @@ class Attempted(Generic[_H]):
             cancellation.refuse_without_block(lock)
         return self._call(lock._entered).run()  # noqa: SLF001 - the two belong together
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             if self._undo is not None:
                 self._lock.__exit__(kind, error, traceback)
-        except BaseException:
-            if self._undo is not None:
-                self._undo()
+        except BaseException as failure:
+            self._undo_after(failure)
             raise
 
     async def __aenter__(self) -> _H | None:
         self._lock._refuse_atomic()  # noqa: SLF001
         return await self._call(self._lock._aentered).arun()  # noqa: SLF001
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             if self._undo is not None:
                 await self._lock.__aexit__(kind, error, traceback)
-        except BaseException:
-            if self._undo is not None:
-                self._undo()
+        except BaseException as failure:
+            self._undo_after(failure)
             raise
+
+    def _undo_after(self, failure: BaseException) -> None:
+        # After an error of the database the lock has ended its block itself, and may be kept.
+        if self._undo is not None and not isinstance(failure, Error):
+            self._undo()
 
     def _call(self, begin: Callable[[_H], None]) -> Call[_H | None]:
         lock, self._undo = self._lock, None

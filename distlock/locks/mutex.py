@@ -101,9 +101,8 @@ class Mutex(KeyLock):
             if not (left and isinstance(failure, Error)):
                 owner = current()
                 held = held or owner.held.get(self._id)
-                undone.append(held)
-                owner.back_to(owner.depth(self._id) - 1 if depth is None else depth, self._id)
-                self._forbid_commit(held)
+                depth = owner.depth(self._id) - 1 if depth is None else depth
+                self._undo_end(owner, depth, held, undone)
             raise
 
     # --- looking ---------------------------------------------------------------------------------
@@ -141,13 +140,12 @@ class Mutex(KeyLock):
         left: list[bool] = []
 
         def leave() -> None:
-            left.append(self._leave(owner, None, undone))
+            self._leave(owner, None, undone)
+            left.append(True)
 
         def undo() -> None:
             if not left:  # it was interrupted
-                undone.append(held)
-                owner.back_to(depth, self._id)
-                self._forbid_commit(held)
+                self._undo_end(owner, depth, held, undone)
 
         return BlockEnd(leave, undo)
 
@@ -292,8 +290,8 @@ class Mutex(KeyLock):
         if self.options.database is not None:
             self._held_by(current()).begin_transaction(self.options.database)
 
-    def _leave(self, owner: Owner, error: BaseException | None, undone: list[object]) -> bool:
-        """Release at the end of a block; return whether its transaction keeps the lock instead.
+    def _leave(self, owner: Owner, error: BaseException | None, undone: list[object]) -> None:
+        """Release at the end of a block, or let its transaction keep the lock.
 
         :param undone: has something once the end was interrupted, and somebody else releases
         """
@@ -301,7 +299,7 @@ class Mutex(KeyLock):
         held = None if database is None else owner.held.get(self._id)
         if held is None:
             self._release_quietly(owner, error)
-            return False
+            return
         if error is None:
             held.hold.check()
 
@@ -314,11 +312,11 @@ class Mutex(KeyLock):
 
         if not keep_until_end(str(database), held.hold.check, release):
             self._release_quietly(owner, error)
-            return False
-        return True
 
-    def _forbid_commit(self, held: Held | None) -> None:
-        """Stop the COMMIT of an open transaction if the end of a block in it was interrupted."""
+    def _undo_end(self, owner: Owner, depth: int, held: Held | None, undone: list[object]) -> None:
+        """Undo the acquire of a block whose end was interrupted, and stop the COMMIT around it."""
+        undone.append(held)
+        owner.back_to(depth, self._id)
         if held is not None and self.options.transaction is not None:
             keep_until_end(self.options.transaction, held.hold.check, lambda _clean: None)
 

@@ -66,25 +66,16 @@ LOCKS: dict[str, Callable[[], Any]] = {
 
 @with_database
 @pytest.mark.parametrize("kind", LOCKS)
-def test_it_is_kept_until_after_the_commit(kind: str) -> None:
+@pytest.mark.parametrize("rolls_back", [False, True])
+def test_it_is_kept_until_after_the_commit_or_rollback(kind: str, rolls_back: bool) -> None:
     with transaction.atomic():
         with LOCKS[kind]():
             Group.objects.create(name="packers")
         assert in_line(KEY) == 1
+        transaction.set_rollback(rolls_back)
     eventually(lambda: in_line(KEY) == 0)
-    assert Group.objects.exists()
-
-
-@with_database
-@pytest.mark.parametrize("kind", LOCKS)
-def test_it_is_kept_until_after_the_rollback(kind: str) -> None:
-    with transaction.atomic():
-        with LOCKS[kind]():
-            Group.objects.create(name="packers")
-        assert in_line(KEY) == 1
-        transaction.set_rollback(True)
-    assert not Group.objects.exists()
-    assert connection.connection is not None  # the rollback was clean
+    assert Group.objects.exists() is not rolls_back
+    assert connection.connection is not None  # the end was clean
 
 
 @with_database
@@ -259,8 +250,9 @@ def test_a_connection_that_is_closed_in_the_block_keeps_nothing() -> None:
 
 
 @with_database
+@pytest.mark.parametrize("inner", [lambda lock: lock, lambda lock: lock.attempt(timeout=0)])
 def test_a_savepoint_that_is_refused_takes_no_count_of_an_outer_block(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, inner: Callable[[Any], Any]
 ) -> None:
     def refuse(_: str) -> None:
         raise DatabaseError
@@ -268,7 +260,7 @@ def test_a_savepoint_that_is_refused_takes_no_count_of_an_outer_block(
     with zk_lock(KEY):
         with transaction.atomic(), monkeypatch.context() as patch:
             patch.setattr(connections["default"], "savepoint_commit", refuse)
-            with contextlib.suppress(DatabaseError), zk_lock(KEY, atomic=True):
+            with contextlib.suppress(DatabaseError), inner(zk_lock(KEY, atomic=True)):
                 pass
         assert zk_lock(KEY).held
 
