@@ -125,7 +125,7 @@ class Nemesis:
             case kind if kind in _OF_LINKS:
                 if kind == "black hole with traffic":
                     worker.order("traffic", fault.lasts)
-                self._cut_off(worker, fault.lasts, _OF_LINKS[kind])
+                self._harm_links(worker, fault.lasts, _OF_LINKS[kind])
             case "kill":
                 self._kill(worker, fault.lasts)
             case "fork":
@@ -186,7 +186,7 @@ class Nemesis:
                 link.cut()
 
         with network.isolated(server):
-            self._cut_off(worker, seconds, cut_others)
+            self._harm_links(worker, seconds, cut_others)
 
     def _kill_servers(self, servers: Sequence[Server], seconds: float) -> None:
         for server in servers:
@@ -208,14 +208,17 @@ class Nemesis:
             worker.send(signal.SIGCONT)
             self._say("continued", pid=worker.pid)
 
-    def _cut_off(self, worker: Worker, seconds: float, harm: Callable[[TcpProxy], None]) -> None:
+    def _harm_links(self, worker: Worker, seconds: float, harm: Callable[[TcpProxy], None]) -> None:
+        cut_off = harm is not TcpProxy.hold_back  # new connections pass
         try:
             for link in worker.links:
                 harm(link)
-            self._say("cut off", pid=worker.pid)
+            if cut_off:
+                self._say("cut off", pid=worker.pid)
             self._sleep(seconds)
         finally:
-            self._say("joined", pid=worker.pid)
+            if cut_off:
+                self._say("joined", pid=worker.pid)
             for link in worker.links:
                 link.pass_through()
 

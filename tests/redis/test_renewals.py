@@ -9,12 +9,13 @@ import pytest
 from pytest_django import Settings
 
 from distlock import LockLost, zk_lock
+from distlock.engine.deadline import now
 from distlock.engine.redis.client import RedisClient
 from distlock.session.registry import close_sessions
 from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually
 from tests.kit.services import Redis
-from tests.kit.tools import PATIENCE, MakeOwner, await_connection
+from tests.kit.tools import PATIENCE, MakeOwner, await_connection, inside
 
 #: Seconds.
 SESSION_TIMEOUT = 4
@@ -57,6 +58,22 @@ def test_a_holder_that_is_cut_off_after_a_late_acquire_knows_before_a_rival(
     rival.now(zk_lock("key").release)
     with pytest.raises(LockLost):
         holder.now(zk_lock("key", using="other").release)
+
+
+def test_a_connection_that_falls_silent_after_an_acquire_is_replaced_in_time(
+    link: TcpProxy, make_owner: MakeOwner
+) -> None:
+    """Before the deadline, which the last ping has set."""
+    holder = make_owner()
+    client = inside(await_connection("other"))
+    renewed_at, connection = client.renewed_at, client._number
+    eventually(lambda: client.renewed_at > renewed_at, PATIENCE, "an answered ping")
+    eventually(lambda: now() > client.renewed_at + 0.22 * SESSION_TIMEOUT, PATIENCE)
+    hold = holder.now(zk_lock("key", using="other").__enter__)
+    link.hold_back()
+    eventually(lambda: client._number > connection, PATIENCE, "another connection")
+    hold.verify()
+    holder.now(zk_lock("key", using="other").release)
 
 
 @pytest.mark.usefixtures("link")
