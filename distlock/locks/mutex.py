@@ -307,10 +307,13 @@ class Mutex(KeyLock):
             if not undone and owner.held.get(self._id) is held and owner.process is process.this:
                 if held.count > 1:
                     undone.append(held)  # first, or a second call would release another block's
+                held.kept -= 1
                 self._release_quietly(owner, sys.exc_info()[1], clean=clean)
                 undone.append(held)
 
-        if not keep_until_end(str(database), held.hold.check, release):
+        if keep_until_end(str(database), held.hold.check, release):
+            held.kept += 1
+        else:
             self._release_quietly(owner, error)
 
     def _undo_end(self, owner: Owner, depth: int, held: Held | None, undone: list[object]) -> None:

@@ -189,13 +189,15 @@ class Held:
     :param sender: the class of the lock, the sender of its signals
     """
 
-    __slots__ = ("count", "grant", "hold", "sender", "started", "transactions")
+    __slots__ = ("count", "grant", "hold", "kept", "sender", "started", "transactions")
 
     def __init__(self, sender: type, hold: Hold, grant: Grant) -> None:
         self.sender = sender
         self.hold = hold
         self.grant = grant
         self.count = 1
+        #: How many of the acquires an open transaction will release.
+        self.kept = 0
         self.started = time.monotonic()
         self.transactions: list[Atomic] = []
         grant.listen(partial(announce_change, sender, hold))

@@ -152,9 +152,13 @@ class Owner:
         held.announce_end()
 
     def release_all(self, *, keep: Collection[object] = ()) -> list[str]:
-        """Release all locks but `keep`, however often acquired, and return their keys."""
+        """Release all locks but `keep`, however often acquired, and return their keys.
+
+        Those that an open transaction keeps end with it.
+        """
         released = []
-        left = [identity for identity in self.held if identity not in keep]
+        held_by_code = [one for one, held in self.held.items() if held.count > held.kept]
+        left = [identity for identity in held_by_code if identity not in keep]
         if left:
             end_statements()
         for identity in left:

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group
 from django.db import DatabaseError, connection, connections, transaction
-from django.test import TestCase
+from django.http import HttpRequest, HttpResponse
+from django.test import RequestFactory, TestCase
 from pytest_django import Settings
 
 from distlock import (
@@ -28,6 +29,7 @@ from distlock import (
     zk_rwlock,
 )
 from distlock.locks.mutex import Mutex
+from distlock.middleware import DistlockMiddleware
 from distlock.owner.hold import grant_of
 from tests.kit.helpers import eventually
 from tests.testproject.database import ProjectDatabase
@@ -221,6 +223,19 @@ def test_a_decorated_function() -> None:
 
     with transaction.atomic():
         assert deduct(42) == 1
+        assert in_line(KEY) == 1
+
+
+@with_database
+def test_a_request_that_ends_inside_the_transaction_leaves_it() -> None:
+    """So does an eager task."""
+
+    @zk_locked(KEY, until="commit")
+    def view(request: HttpRequest) -> HttpResponse:
+        return HttpResponse()
+
+    with transaction.atomic():
+        DistlockMiddleware(view)(RequestFactory().get("/"))
         assert in_line(KEY) == 1
 
 
