@@ -127,9 +127,10 @@ class _Ending:
         #: `lock_released` that uses the database would begin another transaction.
         self._restores = connection.in_atomic_block and connection.commit_on_exit
         self._clean = self._committed = False
-        for name in _ENDS:
-            end = partial(getattr(self, f"_{name}"), getattr(connection, name))
-            setattr(connection, name, end)
+        ends = {
+            name: partial(getattr(self, f"_{name}"), getattr(connection, name)) for name in _ENDS
+        }
+        connection.__dict__.update({_HERE: self, **ends})  # all or nothing
 
     def keep(self, check: Callable[[], None], release: Callable[[bool], None]) -> None:
         """Keep a lock."""
@@ -140,7 +141,7 @@ class _Ending:
         self._connection.validate_no_atomic_block()  # or else it raises, and ends nothing
         self._check()
         self._committed = True
-        self._finish(commit)
+        self._end(commit, releases=not self._restores)
 
     def _check(self) -> None:
         try:
@@ -152,71 +153,80 @@ class _Ending:
 
     def _rollback(self, rollback: Callable[[], None]) -> None:
         self._connection.validate_no_atomic_block()
-        self._finish(rollback)
-
-    def _finish(self, end: Callable[[], None]) -> None:
-        self._clean = False
-        try:
-            end()
-            self._clean = True
-        finally:
-            if not self._restores:
-                self._release(self._clean)
+        self._end(rollback, releases=not self._restores)
 
     def _set_autocommit(self, set_autocommit: Callable[..., None], on: bool, **how: bool) -> None:
         """Release after the end of an ``atomic()``. Without one, this is a COMMIT itself."""
-        try:
+
+        def turn() -> None:
             if on and not self._restores:
                 self._check()
                 self._committed = True
             set_autocommit(on, **how)
-            self._clean = self._clean or not self._restores
-        finally:
-            if on:
-                self._release(self._clean)
+
+        self._end(turn, releases=on, clean=self._clean or not self._restores)
 
     def _close(self, close: Callable[[], None]) -> None:
-        try:
-            close()
-        finally:
-            self._release(True)
+        self._end(close)
 
     def _savepoint_rollback(self, rollback: Callable[[str], None], savepoint: str) -> None:
-        clean = False
-        try:
-            rollback(savepoint)
-            clean = True
-        finally:
-            self._release(clean, savepoint)
+        self._end(partial(rollback, savepoint), savepoint=savepoint)
 
     def _savepoint_commit(self, commit: Callable[[str], None], savepoint: str) -> None:
         """Release a savepoint; the outermost within a `TestCase` stands for the transaction."""
         blocks: list[Any] = self._connection.atomic_blocks
-        commit(savepoint)
-        if blocks and all(block._from_testcase for block in blocks):  # noqa: SLF001
-            self._release(True)
+        outermost = blocks and all(block._from_testcase for block in blocks)  # noqa: SLF001
+        self._end(partial(commit, savepoint), releases=bool(outermost))
 
-    def _release(self, clean: bool, savepoint: str | None = None) -> None:
+    def _end(
+        self,
+        end: Callable[[], None],
+        *,
+        releases: bool = True,
+        clean: bool = True,
+        savepoint: str | None = None,
+    ) -> None:
+        """Do what ends a transaction or a part of it, and release what was kept for that.
+
+        An exception may land anywhere, also between the two.
+
+        :param clean: whether all has ended cleanly if `end` does
+        """
+        self._clean = False
+        try:
+            try:
+                end()
+                self._clean = clean
+            finally:
+                if releases:
+                    self._release(savepoint)
+        except BaseException:
+            if releases:
+                self._release(savepoint)
+            raise
+
+    def _release(self, savepoint: str | None) -> None:
         """Release what was kept, or what a savepoint was around."""
         ended: list[_Kept] = []
         left: list[_Kept] = []
         for one in self._kept:
             (ended if savepoint is None or savepoint in one.savepoints else left).append(one)
         try:
-            self._release_each(ended, left, clean)
+            self._release_each(ended, left)
         except BaseException:  # an exception may land in the middle
-            self._release_each(ended, left, clean)
+            self._release_each(ended, left)
             raise
 
-    def _release_each(self, ended: list[_Kept], left: list[_Kept], clean: bool) -> None:
+    def _release_each(self, ended: list[_Kept], left: list[_Kept]) -> None:
         self._kept = left
-        if not left:  # first: a release may close the connection
+        # First: a release may close the connection, or begin another transaction.
+        if not left and self._connection.__dict__.get(_HERE) is self:
             for name in (*_ENDS, _HERE):
                 self._connection.__dict__.pop(name, None)
         errors: list[BaseException] = []
         for one in ended:
             try:
-                one.release(clean)
+                one.release(self._clean)
             except LockLost as error:
                 if self._committed:  # or else nothing is left of what the lock protected
                     errors.append(error)
@@ -237,7 +247,7 @@ def keep_until_end(alias: str, check: Callable[[], None], release: Callable[[boo
         return False
     ending: _Ending | None = connection.__dict__.get(_HERE)
     if ending is None:
-        ending = connection.__dict__[_HERE] = _Ending(connection)
+        ending = _Ending(connection)
     ending.keep(check, release)
     return True
 

@@ -18,6 +18,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Group
+from django.db import close_old_connections, connection, transaction
 
 from distlock import zk_lease, zk_lock, zk_semaphore
 from distlock.lease.hold import _blocks
@@ -87,6 +89,36 @@ def test_an_exception_before_any_line_leaves_nothing_and_does_not_slow_down_the_
     files = FILES.get(name, (PACKAGE,))
     seen = interrupt_everywhere(call, error, nothing_is_left_and_the_next_is_prompt, files)
     assert {"requests.py", "serving.py"} <= seen
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("rolls_back", first_then_deep([False, True]))
+def test_an_exception_before_any_line_ends_a_lock_with_its_transaction(
+    tree: Tree, rolls_back: bool
+) -> None:
+    """Or with the connection, which Django closes after a request that left autocommit off."""
+
+    def transact() -> None:
+        with transaction.atomic():
+            with zk_lock(KEY, until="commit"):
+                Group.objects.update_or_create(name="packers")
+            transaction.set_rollback(rolls_back)
+
+    def nothing_is_left_and_the_next_is_prompt() -> None:
+        assert not connection.in_atomic_block
+        if not connection.autocommit:
+            close_old_connections()
+            connection.autocommit = True  # a database in memory is not closed
+        assert not current().held
+        with within(PROMPT_SECONDS):
+            transact()
+        nothing_is_left(tree)
+
+    parents(tree)
+    await_connection()
+    transact()
+    seen = interrupt_everywhere(transact, SoftLimit, nothing_is_left_and_the_next_is_prompt)
+    assert {"transactions.py", "mutex.py"} <= seen
 
 
 @pytest.mark.deep

@@ -231,7 +231,7 @@ def test_a_request_that_ends_inside_the_transaction_leaves_it() -> None:
     """So does an eager task."""
 
     @zk_locked(KEY, until="commit")
-    def view(request: HttpRequest) -> HttpResponse:
+    def view(_: HttpRequest) -> HttpResponse:
         return HttpResponse()
 
     with transaction.atomic():
