@@ -12,7 +12,6 @@ from django.core.cache import cache
 
 from tests.docs.names import Names
 from tests.docs.running import run_page
-from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner
 
 PAGE = "docs/how-to/cache.md"
