@@ -15,7 +15,7 @@ from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 
-from .conf import UNSET, seconds, warn_unless_installed
+from .conf import UNSET, prefixed, seconds, warn_unless_installed
 from .exceptions import LockBusy, LockKeyError
 from .keys.templates import KeyTemplate
 from .locks.lock import Options
@@ -386,8 +386,13 @@ class Locked:
         is_kept = set(databases) <= {self.options.transaction}
         return not (self.shares or is_kept)
 
-    def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        return self.template.bind(self.signature, args, kwargs)
+    def key(self, args: tuple[Any, ...], kwargs: dict[str, Any], of: str = "") -> str:
+        """Return the key of one call.
+
+        :param of: stands before it, after the ``KEY_PREFIX``
+        """
+        key = of + self.template.bind(self.signature, args, kwargs)
+        return prefixed(key, self.options.using)
 
     def _busy(
         self,

@@ -138,6 +138,7 @@ def test_every_setting_arrives(settings: Settings) -> None:
             "DEADLOCK_AFTER": timedelta(seconds=7),
             "HISTORY": 1_000_000,
             "HISTORY_SLOW": timedelta(milliseconds=500),
+            "KEY_PREFIX": "shop",
         },
     }
     assert configuration("inventory") == Configuration(
@@ -157,6 +158,7 @@ def test_every_setting_arrives(settings: Settings) -> None:
         deadlock_after=7.0,
         history=1_000_000,
         history_slow=0.5,
+        key_prefix="shop",
     )
 
 
@@ -204,6 +206,7 @@ BAD_VALUES: dict[str, list[Any]] = {
     "HISTORY_SLOW": [None, -1, math.nan, math.inf, "1", False],
     "DEADLOCK_AFTER": [0, -1, math.nan, math.inf, "5", False, timedelta(0)],
     "NODE_DATA": ["none", None, "", True],
+    "KEY_PREFIX": ["", None, "a/b", "a:", "%", 5, str, "no.such.module", "math.pi"],
 }
 
 

@@ -200,8 +200,8 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
                 f"{self.name} has the base QueuedOnce and no lock. Its key identifies the tasks to "
                 'queue once. Write @zk_locked("…") below its decorator.'
             )
-        key = key_of_call(self, locked[0], args, kwargs)
-        return f"{self.name}:{key}", locked[0].options.using
+        key = key_of_call(self, locked[0], args, kwargs, of=f"{self.name}:")
+        return key, locked[0].options.using
 
     def _seconds_until(self, when: Any) -> float:
         """Return the seconds until a time, which may be a number of seconds from now."""

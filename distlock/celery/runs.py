@@ -323,8 +323,8 @@ def locks_of(task: Any) -> list[Locked]:
     return [locked for locked in locks if locked is not None]
 
 
-def key_of_call(task: Any, locked: Locked, args: Any, kwargs: Any) -> str:
-    """Return the key of a task's lock for the arguments of a message."""
+def key_of_call(task: Any, locked: Locked, args: Any, kwargs: Any, of: str = "") -> str:
+    """Return the key of a task's lock for the arguments of a message; `of` as in `Locked.key`."""
     run = getattr(task, "_orig_run", task.run)  # autoretry_for puts a function around it
     bound = (task,) if ismethod(run) else ()
-    return locked.key((*bound, *(args or ())), dict(kwargs or {}))
+    return locked.key((*bound, *(args or ())), dict(kwargs or {}), of)

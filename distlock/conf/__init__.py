@@ -17,12 +17,15 @@ from django.apps import apps
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
+from django.utils.module_loading import import_string
 from django.views.decorators.debug import sensitive_variables
 
 from distlock.engine.hosts import joined
 from distlock.engine.protocol import Configuration as Configuration
+from distlock.exceptions import LockKeyError
+from distlock.keys.templates import LONGEST_SHOWN
 
-from .rules import problems
+from .rules import is_prefix, problems
 
 
 class _Unset(Enum):
@@ -63,6 +66,38 @@ def configuration(alias: str = "default") -> Configuration:
     values["namespace"] = values.get("namespace", Configuration.namespace).rstrip("/")
     values["auth"] = tuple((scheme, secret) for scheme, secret in values.get("auth") or ())
     return adapted(Configuration(alias=alias, **values))
+
+
+def prefixed(key: str, using: str) -> str:
+    """Return a key with the ``KEY_PREFIX`` of an alias as it is now: ``"tenant1:stock:7"``.
+
+    :raises LockKeyError: the function that the setting names has returned no prefix
+    """
+    # A lock may be made before there are settings; its use sees to the prefix.
+    path = prefix = configuration(using).key_prefix if settings.configured else ""
+    if "." in path:
+        prefix = import_string(path)()
+        if not is_prefix(prefix):
+            raise LockKeyError(
+                f"{path}(), the KEY_PREFIX of the alias {using!r}, has returned {prefix!r:.80}. It "
+                "must return a text of letters, digits and _ . -, such as the tenant's name, and "
+                'one of its own where there is no tenant, such as "public".'
+            )
+    return f"{prefix}:{key}" if prefix else key
+
+
+def refuse_other_prefix(key: str, using: str) -> None:
+    """Raise if the lock of a whole key was made under another ``KEY_PREFIX`` than that of now.
+
+    :raises LockKeyError: as by an object that was made when its module was imported
+    """
+    prefix = prefixed("", using)
+    if not key.startswith(prefix):
+        raise LockKeyError(
+            f"The lock {key[:LONGEST_SHOWN]!a} was made under another KEY_PREFIX, and here it is "
+            f"{prefix[:-1]!r}. A lock keeps its prefix: make it in the function that uses it, not "
+            "at import."
+        )
 
 
 def _forget(*, setting: str, **_: Any) -> None:

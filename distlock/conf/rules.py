@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
+
+from django.utils.module_loading import import_string
 
 from distlock.engine.hosts import ENGINES, mistake, settings_in, settings_of
 from distlock.keys import templates
@@ -75,6 +78,18 @@ def _namespace(value: object) -> bool:
     return all(name and templates.znode_name(name) == name for name in names)
 
 
+def is_prefix(value: object) -> bool:
+    """Return whether a text can stand before keys: a colon in it would let two keys meet."""
+    return isinstance(value, str) and re.fullmatch(r"[\w.-]+", value) is not None
+
+
+def _key_prefix(value: object) -> bool:
+    try:
+        return is_prefix(value) and ("." not in value or callable(import_string(value)))  # type: ignore[operator,arg-type]
+    except ImportError:
+        return False
+
+
 #: The values that change nothing, of settings that only one engine has.
 _WITHOUT_EFFECT = (None, False, 0, "open")
 _A_TIME = "a number of seconds above 0 (or a timedelta)"
@@ -107,4 +122,11 @@ _RULES: Final[dict[str, tuple[Any, str]]] = {
     ),
     "NODE_DATA": (lambda v: v in ("full", "owner"), "'full' or 'owner'"),
     "LABEL": (lambda v: v in ("route", "path"), "'route' or 'path'"),
+    "KEY_PREFIX": (
+        _key_prefix,
+        (
+            'a text of letters, digits, _ and -, such as "shop", or the dotted path of a function '
+            "that can be imported and returns one; or leave it out"
+        ),
+    ),
 }

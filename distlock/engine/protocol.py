@@ -180,6 +180,7 @@ class Configuration:
     #: A URL may hold a password.
     hosts: str = field(default="127.0.0.1:2181", repr=False)
     namespace: str = "/distlock"
+    key_prefix: str = ""
     timeout: float | None = 5.0
     session_timeout: float = 10.0
     connect_timeout: float = 3.0

@@ -15,7 +15,14 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from distlock import signals
-from distlock.conf import UNSET, configuration, seconds, wait_limit
+from distlock.conf import (
+    UNSET,
+    configuration,
+    prefixed,
+    refuse_other_prefix,
+    seconds,
+    wait_limit,
+)
 from distlock.engine.calls import Call, Steps, Wake
 from distlock.engine.errors import BadVersion, NoNode
 from distlock.exceptions import DistlockError, LockInTransaction, LockLost, NotOwner
@@ -41,6 +48,8 @@ class PersistentLease:
     """
 
     template = ""  #: `zk_locked` makes no leases.
+    #: Whether the key has the ``KEY_PREFIX``. Messages carry whole keys, whatever their tenant.
+    has_prefix = False
 
     def __init__(
         self,
@@ -158,6 +167,8 @@ class PersistentLease:
         identity = self._identity()
         hold = known.get(identity)
         block: Block | None = None
+        if self.has_prefix:
+            refuse_other_prefix(self.key, self.using)
         if in_block:
             self._refuse_open_transaction(hold)
         elif self.owner is None:
@@ -351,9 +362,10 @@ def zk_lease(
     :raises ValueError: a `ttl` of 0, less, or more than a year; an empty or unprintable `owner`
     :raises TypeError: a `ttl` that is no time, an `owner` that is no text
     """
-    return PersistentLease(
-        templates.literal_key(key), ttl, owner=owner, timeout=timeout, using=using
-    )
+    key = prefixed(templates.literal_key(key), using)
+    lease = PersistentLease(key, ttl, owner=owner, timeout=timeout, using=using)
+    lease.has_prefix = True
+    return lease
 
 
 #: The number of requests under way at a time.

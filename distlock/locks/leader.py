@@ -13,6 +13,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from distlock.conf import prefixed
 from distlock.conf import seconds as in_seconds
 from distlock.contenders.contender import QueuedContender
 from distlock.contenders.waiting import Attempt
@@ -32,6 +33,7 @@ from .mutex import Mutex
 
 if TYPE_CHECKING:
     from distlock.contenders.waiting import InLine
+    from distlock.session.session import Session
 
 
 class Leader(Mutex):
@@ -147,6 +149,9 @@ class Leader(Mutex):
     def _leading(self) -> Hold | None:
         hold = self._hold
         return None if hold is None or hold.released or hold.lost else hold
+
+    def _path(self, session: Session) -> str:
+        return f"{session.root}/{self._name}"  # whatever the tenant in the thread that leads
 
     def _contender_for(self, owner: Owner) -> Callable[..., QueuedContender]:
         return self._candidate
@@ -280,4 +285,4 @@ def zk_leader(
     options = Options(
         timeout=timeout, using=using, max_hold=max_hold, cancel_on_loss=cancel_on_loss
     )
-    return Leader(literal_key(name), options)
+    return Leader(prefixed(literal_key(name), using), options)

@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypeAlias, TypeV
 
 from django.db import Error
 
-from distlock.conf import UNSET, positive_seconds, seconds, wait_limit
+from distlock.conf import UNSET, positive_seconds, refuse_other_prefix, seconds, wait_limit
 from distlock.contenders.batch import check_handoff
 from distlock.engine.calls import Call
 from distlock.exceptions import LockBusy
@@ -315,6 +315,8 @@ class KeyLock(Lock[Hold]):
         return self.block_end().undo
 
     def _path(self, session: Session) -> str:
+        if session.conf.key_prefix:
+            refuse_other_prefix(self.key, self.using)
         return f"{session.root}/{self._name}"
 
     def _participants(self, below: str = "", **how: Any) -> list[Participant]:

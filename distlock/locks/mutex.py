@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from django.db import Error
 
 from distlock import process
-from distlock.conf import UNSET, configuration, seconds, wait_limit
+from distlock.conf import UNSET, configuration, prefixed, seconds, wait_limit
 from distlock.contenders.batch import BatchMember
 from distlock.contenders.contender import QueuedContender
 from distlock.contenders.waiting import Attempt
@@ -404,4 +404,4 @@ def zk_lock(
         busy=busy,
         template=template,
     )
-    return Mutex(key, options)
+    return Mutex(prefixed(key, using), options)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from distlock.conf import UNSET
+from distlock.conf import UNSET, prefixed
 from distlock.contenders.contender import QueuedContender
 from distlock.exceptions import DeadlockDetected
 from distlock.keys import znodes
@@ -169,4 +169,4 @@ def zk_rwlock(
         busy=busy,
         template=template,
     )
-    return ReadWriteLock(key, options)
+    return ReadWriteLock(prefixed(key, using), options)

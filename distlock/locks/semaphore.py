@@ -12,7 +12,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from distlock.conf import UNSET, configuration
+from distlock.conf import UNSET, configuration, prefixed
 from distlock.contenders.semaphore import SemaphoreContender
 from distlock.contenders.waiting import Attempt
 from distlock.engine.calls import Call
@@ -324,7 +324,7 @@ def zk_semaphore(
         busy=busy,
         template=template,
     )
-    return Semaphore(key, limit, options)
+    return Semaphore(prefixed(key, using), limit, options)
 
 
 class SemaphoreMutex(Permits):
@@ -394,4 +394,4 @@ def zk_semaphore_mutex(
     options = Options(
         timeout=timeout, using=using, max_hold=max_hold, cancel_on_loss=cancel_on_loss
     )
-    return SemaphoreMutex(templates.literal_key(key), options)
+    return SemaphoreMutex(prefixed(templates.literal_key(key), using), options)

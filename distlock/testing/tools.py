@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
 
-from distlock.conf import configuration
+from distlock.conf import configuration, prefixed
 from distlock.contenders.contender import QueuedContender
 from distlock.contenders.waiting import Attempt
 from distlock.engine.calls import Call
@@ -76,7 +76,7 @@ def hold(
     """
     if kind not in _POLICIES:
         raise ValueError(f"kind is one of {', '.join(_POLICIES)}, not {kind!r}.")
-    key = literal_key(key)
+    key = prefixed(literal_key(key), using)
 
     def granted(attempt: Attempt[QueuedContender]) -> QueuedContender:
         if attempt.outcome() is None:
@@ -171,7 +171,7 @@ def assert_locked(key: str, *, using: str = "default") -> tuple[Contender, ...]:
     :return: who holds it
     :raises AssertionError: nobody does
     """
-    key = literal_key(key)
+    key = prefixed(literal_key(key), using)
     holders = tuple(one for lock in look(key, using).locks for one in lock.holders)
     if holders:
         return holders

@@ -10,16 +10,20 @@ from typing import Any
 
 import pytest
 from celery import Celery, chain, states
+from celery.app.task import Context
 from celery.exceptions import Ignore, Reject
+from django.core.management import call_command
 from kombu.exceptions import OperationalError
 
 from distlock import LockBusy, zk_lease, zk_limited, zk_locked
-from distlock.celery.queued_once import AlreadyQueued, QueuedOnce, is_duplicate
+from distlock.celery.queued_once import AlreadyQueued, QueuedOnce, is_duplicate, release_lost
 from distlock_chaos.ports import free_ports
 from tests.kit.celery_tools import PATIENCE, Fleet
 from tests.kit.helpers import eventually
+from tests.kit.losses import SetOptions
 from tests.tasks.tools import Message, free
 from tests.testproject.elsewhere import held_elsewhere
+from tests.testproject.tenants import PATH, tenant
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 
@@ -51,6 +55,24 @@ def test_of_many_publishers_one_queues(report: Any) -> None:
         ids = {one.id for one in publishers.map(report.delay, ["monday"] * 16)}
     assert len(ids) == 1
     assert report.delay("tuesday").id not in ids
+
+
+def test_each_tenant_queues_its_own(
+    report: Any, set_options: SetOptions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_options(KEY_PREFIX=PATH)
+    messages = {}
+    for name in ("t1", "t2"):
+        tenant.set(name)
+        messages[name] = Message(report, "monday")
+        assert is_duplicate(report.delay("monday"))
+    call_command("distlock", "list", "t1:")
+    assert "report:report:monday" in capsys.readouterr().out
+    release_lost(report, Context(id=messages["t1"].id, headers=messages["t1"].headers))
+    assert not free(report, "report:monday")  # of t2, of which this process is still
+    tenant.set("t1")
+    assert free(report, "report:monday")
+    tenant.set("public")
 
 
 @pytest.mark.usefixtures("distlock_settings")
