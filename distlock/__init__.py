@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .session.termination import release_on_sigterm as release_on_sigterm
     from .signals import lock_acquired as lock_acquired
     from .signals import lock_at_risk as lock_at_risk
+    from .signals import lock_bypassed as lock_bypassed
     from .signals import lock_contended as lock_contended
     from .signals import lock_failed as lock_failed
     from .signals import lock_lost as lock_lost
@@ -61,8 +62,8 @@ _MODULES: Final = {
     "owner.hold": "Hold",
     "session.registry": "kazoo_client",
     "session.termination": "release_on_sigterm",
-    "signals": "lock_acquired lock_at_risk lock_contended lock_failed lock_lost lock_released "
-    "lock_safe",
+    "signals": "lock_acquired lock_at_risk lock_bypassed lock_contended lock_failed lock_lost "
+    "lock_released lock_safe",
 }
 
 # Type checkers take the names from the aliases above.

@@ -18,7 +18,7 @@ from django.http import HttpRequest, HttpResponse
 from .conf import UNSET, prefixed, seconds, warn_unless_installed
 from .exceptions import LockBusy, LockKeyError
 from .keys.templates import KeyTemplate
-from .locks.lock import Options
+from .locks.lock import OnUnavailable, Options
 from .locks.mutex import Mutex
 from .locks.rwlock import ReadWriteLock
 from .locks.semaphore import Semaphore
@@ -62,6 +62,7 @@ def zk_locked(
     on_revoke: Callable[[Mutex], object] | None = None,
     max_hold: Any = None,
     cancel_on_loss: bool = False,
+    on_unavailable: OnUnavailable = "raise",
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Run the decorated function under the lock that `template` names.
 
@@ -100,6 +101,8 @@ def zk_locked(
     :param max_hold: seconds (number or timedelta) after which a hold is given up, as in `zk_lock`
     :param cancel_on_loss: True cancels the call of a coroutine function when the lock is lost, and
         raises `LockLost`, as in `zk_lock`
+    :param on_unavailable: "proceed" calls the function **without the lock** where the lock server
+        is away, as in `zk_lock`; a Celery task is not put off then
     :raises LockBusy: see `on_busy`
     :raises LockUnavailable: the lock server did not answer
     :raises LockKeyError: at decoration for a malformed template, or one that names no argument of
@@ -119,6 +122,7 @@ def zk_locked(
         on_revoke=on_revoke,
         max_hold=max_hold,
         cancel_on_loss=cancel_on_loss,
+        on_unavailable=on_unavailable,
     )
     return _decorator(template, options, mode, on_busy, (busy_limit, busy_deadline))
 
@@ -135,6 +139,7 @@ def zk_limited(
     using: str = "default",
     max_hold: Any = None,
     cancel_on_loss: bool = False,
+    on_unavailable: OnUnavailable = "raise",
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Run at most `limit` calls of the decorated function at a time for each key, in all processes.
 
@@ -159,12 +164,17 @@ def zk_limited(
     :param using: the alias in ``DISTLOCK``
     :param max_hold: seconds after which a permit is given up, as in `zk_lock`
     :param cancel_on_loss: True cancels the call of a coroutine function at a loss, as in `zk_lock`
+    :param on_unavailable: "proceed" calls the function without a permit, as in `zk_locked`
     :raises LimitReached: see `on_busy`
     :raises LockUnavailable: the lock server did not answer
     :raises LockKeyError: as in `zk_locked`
     """
     options = Options(
-        timeout=timeout, using=using, max_hold=max_hold, cancel_on_loss=cancel_on_loss
+        timeout=timeout,
+        using=using,
+        max_hold=max_hold,
+        cancel_on_loss=cancel_on_loss,
+        on_unavailable=on_unavailable,
     )
     limit = limit if callable(limit) else whole(limit, "limit")
     limited = Limited(limit, whole(permits, "permits"))
@@ -189,6 +199,11 @@ def _decorator(
         raise ValueError(
             'on_busy="queue" serves one task after another; readers, and calls under a limit, take '
             '"retry".'
+        )
+    if on_busy == "queue" and options.on_unavailable == "proceed":
+        raise ValueError(
+            'on_busy="queue" keeps the order of arrival, which only the lock server knows; with '
+            'on_unavailable="proceed" take "retry".'
         )
     patience = _patience(*limits, on_busy)
     options = replace(options, template=parsed.text)
@@ -329,7 +344,8 @@ class Locked:
                 f"{self.name} returned a coroutine, which would run after the lock is "
                 "released. Decorate an `async def`."
             )
-        hold.check()  # never commit under a lost lock
+        if not hold.without_lock:
+            hold.check()  # never commit under a lost lock
         return result
 
     def _async_call(self) -> Any:

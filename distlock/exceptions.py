@@ -63,8 +63,9 @@ class LimitReached(LockBusy):
 class LockUnavailable(DistlockError):
     """The lock server could not be reached in time, or refused the request; the lock is not held.
 
-    Nobody knows whether the lock is free. Do not go on without it: answer 503, try again later, and
-    check the servers. The message names the hosts and the reason.
+    Nobody knows whether the lock is free. Do not go on without it, unless you mean to
+    (``on_unavailable="proceed"``): answer 503, try again later, and check the servers. The message
+    names the hosts and the reason.
     """
 
     message: str = "The lock server is not available."

@@ -37,6 +37,8 @@ lock_lost = _Signal()
 lock_contended = _Signal()
 #: An acquire failed with an error: ``waited`` (seconds), ``error``.
 lock_failed = _Signal()
+#: A block goes on without its lock (``on_unavailable="proceed"``), after `lock_failed`: ``error``.
+lock_bypassed = _Signal()
 #: An operator asked a participant to release, or broke its lock: ``action`` (``"revoke"`` or
 #: ``"break"``), ``target`` (`locks.actions.Target`), ``operator`` and ``reason`` (texts).
 operator_acted = _Signal()

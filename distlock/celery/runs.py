@@ -95,16 +95,20 @@ class Run:
                 if self.record.busy:  # a short hold finds the next one waiting
                     wake_first(self.task.app, self.ticket)
                 after.callback(wake_first, self.task.app, self.ticket)
-            waited = self.record.waited if self.record.put_off else time.monotonic() - started
-            logger.info(
-                "The lock %r was granted after %.2f s (token %d, put off %d times).",
-                self.key,
-                waited,
-                hold.token,
-                self.record.put_off,
-                extra=self._fields("acquired", waited=waited, token=hold.token, path=hold.path),
-            )
+            if not hold.without_lock:
+                self._log_grant(hold, started)
             return self.locked.run(stack, hold, args, kwargs)
+
+    def _log_grant(self, hold: Hold, started: float) -> None:
+        waited = self.record.waited if self.record.put_off else time.monotonic() - started
+        logger.info(
+            "The lock %r was granted after %.2f s (token %d, put off %d times).",
+            self.key,
+            waited,
+            hold.token,
+            self.record.put_off,
+            extra=self._fields("acquired", waited=waited, token=hold.token, path=hold.path),
+        )
 
     def _enter(self, stack: ExitStack) -> Hold:
         mutex = self.locked.lock(self.key, *self.call, self._patience())

@@ -12,7 +12,7 @@ from distlock import signals
 from distlock.exceptions import DeadlockDetected, LimitReached, LockBusy, LockUnavailable
 
 #: The ends of the signals' names.
-EVENTS: Final = ("acquired", "contended", "failed", "at_risk", "lost", "released")
+EVENTS: Final = ("acquired", "contended", "failed", "bypassed", "at_risk", "lost", "released")
 
 
 @contextmanager

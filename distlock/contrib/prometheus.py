@@ -66,6 +66,9 @@ class Metrics(Receivers):
             "error.",
             labelnames=(*_LABELS, "outcome"),
         )
+        self.bypassed: Counter = counted(
+            "distlock_bypassed", "Blocks and calls that went on without their lock."
+        )
         self.lost: Counter = counted("distlock_lost", "Locks that were lost while held.")
         self.at_risk: Counter = counted(
             "distlock_at_risk", "How often the connection was gone under a lock that was held."
@@ -96,6 +99,9 @@ class Metrics(Receivers):
     def _ended(self, labels: _Labels, outcome: str, waited: float) -> None:
         self.wait.labels(*labels).observe(waited)
         self.acquires.labels(*labels, outcome).inc()
+
+    def _bypassed(self, **facts: Any) -> None:
+        self.bypassed.labels(*_labels_of(**facts)).inc()
 
     def _at_risk(self, **facts: Any) -> None:
         self.at_risk.labels(*_labels_of(**facts)).inc()

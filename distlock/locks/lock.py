@@ -13,15 +13,15 @@ from django.db import Error
 from distlock.conf import UNSET, positive_seconds, refuse_other_prefix, seconds, wait_limit
 from distlock.contenders.batch import check_handoff
 from distlock.engine.calls import Call
-from distlock.exceptions import LockBusy
+from distlock.exceptions import LockBusy, LockUnavailable
 from distlock.inspection.tree import participants
 from distlock.keys import templates
 from distlock.keys.znodes import Participant
-from distlock.owner.hold import Held, Hold
+from distlock.owner.hold import Held, Hold, NoHold
 from distlock.owner.owner import Identity, Owner, current
 from distlock.session.registry import session_for
 from distlock.session.session import Session
-from distlock.signals import announce, lock_acquired
+from distlock.signals import announce, lock_acquired, lock_bypassed
 
 from . import cancellation
 from .revocation import check_listener
@@ -30,6 +30,8 @@ _H = TypeVar("_H")
 
 #: An exception class, or a function that returns an exception for the `LockBusy`.
 Busy: TypeAlias = Callable[[Any], BaseException]
+#: The answer of a block where the lock server is away.
+OnUnavailable: TypeAlias = Literal["raise", "proceed"]
 
 
 @dataclass(slots=True, kw_only=True)  # frozen, it would take three times as long to make
@@ -52,6 +54,7 @@ class Options:
     cancel_on_loss: bool = False
     busy: Busy | None = None
     until: Literal["block", "commit"] = "block"
+    on_unavailable: OnUnavailable = "raise"
     template: str = ""
     database: str | None = field(init=False)
     transaction: str | None = field(init=False)
@@ -68,7 +71,17 @@ class Options:
             raise ValueError(f'until= is "block" or "commit", not {self.until!r:.80}.')
         self.database = "default" if self.atomic is True else self.atomic or None
         self.transaction = self.database or ("default" if self.until == "commit" else None)
-        self.block_only = self.cancel_on_loss or self.until == "commit"
+        if self.on_unavailable not in ("raise", "proceed"):
+            raise ValueError(
+                f'on_unavailable= is "raise" or "proceed", not {self.on_unavailable!r:.80}.'
+            )
+        proceeds = self.on_unavailable == "proceed"
+        if proceeds and self.transaction is not None:
+            raise ValueError(
+                'on_unavailable="proceed" goes on without the lock, and atomic= and until= keep it '
+                "around a transaction: begin the transaction inside the block."
+            )
+        self.block_only = self.cancel_on_loss or proceeds or self.until == "commit"
 
 
 class Lock(ABC, Generic[_H]):
@@ -125,7 +138,9 @@ class Lock(ABC, Generic[_H]):
     def _refuse_without_block(self) -> None:
         if self.options.cancel_on_loss:
             cancellation.refuse_without_block(self)
-        raise TypeError(f'until="commit" is the end of a block: use `with {self!r}: …`.')
+        option = f"on_unavailable={self.options.on_unavailable!r}"
+        option = 'until="commit"' if self.options.until == "commit" else option
+        raise TypeError(f"{option} is for a block: use `with {self!r}: …`.")
 
     def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
         """Take the lock, or all of a multi-lock; return False if it is busy, and hold nothing.
@@ -173,6 +188,8 @@ class Lock(ABC, Generic[_H]):
             return self._again(owner, UNSET, self._entered) or self.entry(owner).run()
         except LockBusy as busy:
             self._raise(busy)
+        except LockUnavailable as error:
+            return self._without(error, owner)
 
     def entry(
         self, owner: Owner, timeout: Any = UNSET, entered: Callable[[_H], object] | None = None
@@ -191,6 +208,13 @@ class Lock(ABC, Generic[_H]):
         error = self.options.busy(str(busy) if isinstance(self.options.busy, type) else busy)
         raise error from busy
 
+    def _without(self, error: LockUnavailable, owner: Owner | None = None) -> _H:
+        """Return what a block has that goes on without the lock, or raise `error`.
+
+        :param owner: that of a block that `__exit__` ends
+        """
+        raise error
+
     @abstractmethod
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None: ...
 
@@ -200,10 +224,13 @@ class Lock(ABC, Generic[_H]):
 
     async def __aenter__(self) -> _H:
         self._refuse_atomic()
+        owner = current()
         try:
-            return await self.entry(current(), entered=self._aentered).arun()
+            return await self.entry(owner, entered=self._aentered).arun()
         except LockBusy as busy:
             self._raise(busy)
+        except LockUnavailable as error:
+            return self._without(error, owner)
 
     def _refuse_atomic(self) -> None:
         if self.options.transaction is not None:
@@ -234,7 +261,10 @@ class Attempted(Generic[_H]):
         lock = self._lock
         if lock.options.cancel_on_loss:
             cancellation.refuse_without_block(lock)
-        return self._call(lock._entered).run()  # noqa: SLF001 - the two belong together
+        try:
+            return self._call(lock._entered).run()  # noqa: SLF001 - the two belong together
+        except LockUnavailable as error:
+            return lock._without(error)  # noqa: SLF001
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
@@ -245,8 +275,12 @@ class Attempted(Generic[_H]):
             raise
 
     async def __aenter__(self) -> _H | None:
-        self._lock._refuse_atomic()  # noqa: SLF001
-        return await self._call(self._lock._aentered).arun()  # noqa: SLF001
+        lock = self._lock
+        lock._refuse_atomic()  # noqa: SLF001
+        try:
+            return await self._call(lock._aentered).arun()  # noqa: SLF001
+        except LockUnavailable as error:
+            return lock._without(error)  # noqa: SLF001
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
@@ -313,6 +347,31 @@ class KeyLock(Lock[Hold]):
 
     def _undo_of_block(self) -> Callable[[], object]:
         return self.block_end().undo
+
+    @abstractmethod
+    def _depth(self, owner: Owner) -> int:
+        """Return how many of the owner's blocks have the lock, or permits of it."""
+
+    def _without(self, error: LockUnavailable, owner: Owner | None = None) -> Hold:
+        if self.options.on_unavailable == "raise" or type(error) is not LockUnavailable:
+            raise error
+        announce(lock_bypassed, self._recipe, self, error=error)
+        if owner is not None:
+            owner.without.append((self._id, self._depth(owner)))
+        return NoHold(self, error)
+
+    def _was_without(self, owner: Owner) -> bool:
+        """End the owner's innermost block if that goes on without the lock, or return False."""
+        block = self._id, self._depth(owner)
+        if block not in owner.without:
+            return False
+        owner.without.remove(block)
+        return True
+
+    @property
+    def _recipe(self) -> type:
+        """The sender of its signals."""
+        return type(self)
 
     def _path(self, session: Session) -> str:
         if session.conf.key_prefix:

@@ -165,6 +165,11 @@ def _locks_of(given: str | KeyLock | MultiLock, options: Options) -> list[KeyLoc
             f"{given!r} has atomic=, and cannot be taken with others: its transaction would begin "
             "before they are held. Open the transaction inside the block of all."
         )
+    if given.options.on_unavailable == "proceed":
+        raise ValueError(
+            f'{given!r} has on_unavailable="proceed", and locks that are taken together are held '
+            "all or none. Leave it out, and catch LockUnavailable."
+        )
     return [given]
 
 

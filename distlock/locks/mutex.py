@@ -31,7 +31,7 @@ from distlock.session.registry import session_for
 from distlock.transactions import keep_until_end, refuse_open_transaction
 
 from .deadlocks import detector_for
-from .lock import BlockEnd, Busy, KeyLock, Options
+from .lock import BlockEnd, Busy, KeyLock, OnUnavailable, Options
 from .revocation import listener
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ class Mutex(KeyLock):
         depth = held = left = None
         try:
             owner = current(look=False)
+            if owner.without and self._was_without(owner):
+                return
             depth, held = owner.depth(self._id) - 1, owner.held.get(self._id)
             try:
                 if self.options.database is not None:
@@ -150,6 +152,13 @@ class Mutex(KeyLock):
         return BlockEnd(leave, undo)
 
     # --- how it works ----------------------------------------------------------------------------
+
+    def _depth(self, owner: Owner) -> int:
+        return owner.depth(self._id)
+
+    @property
+    def _recipe(self) -> type:
+        return Mutex
 
     def _call(
         self,
@@ -349,6 +358,7 @@ def zk_lock(
     max_hold: Any = None,
     cancel_on_loss: bool = False,
     busy: Busy | None = None,
+    on_unavailable: OnUnavailable = "raise",
     **values: Any,
 ) -> Mutex:
     """Return the lock named `key`.
@@ -382,6 +392,9 @@ def zk_lock(
         `LockLost` out of the block. For async code only
     :param busy: raised in place of `LockBusy` where a block does not get the lock: an exception
         class, made with the message, or a callable that returns an exception for the `LockBusy`
+    :param on_unavailable: "proceed" lets a block go on **without the lock** where the lock server
+        is away (`LockUnavailable`), and sends `lock_bypassed`; others may be in it at the same
+        time. Its hold has `Hold.without_lock`, and raises where a token is wanted
     :param values: the values of the template's placeholders: ``sku=42``
     :raises LockInTransaction: in the block, a transaction is open that does not keep the lock, or
         whose isolation level shows it rows from before the lock
@@ -402,6 +415,7 @@ def zk_lock(
         max_hold=max_hold,
         cancel_on_loss=cancel_on_loss,
         busy=busy,
+        on_unavailable=on_unavailable,
         template=template,
     )
     return Mutex(prefixed(key, using), options)

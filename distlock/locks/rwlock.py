@@ -17,7 +17,7 @@ from distlock.keys import znodes
 from distlock.keys.templates import filled
 from distlock.queue.policies import READER, WRITER, downgraded
 
-from .lock import Busy, Options
+from .lock import Busy, OnUnavailable, Options
 from .mutex import IDENTITIES, Mutex
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ def zk_rwlock(
     max_hold: Any = None,
     cancel_on_loss: bool = False,
     busy: Busy | None = None,
+    on_unavailable: OnUnavailable = "raise",
     **values: Any,
 ) -> ReadWriteLock:
     """Return the read/write lock named `key`: many may read, or one may write.
@@ -153,6 +154,7 @@ def zk_rwlock(
         `zk_lock`; a writer that reads, too, has two holds
     :param cancel_on_loss: True cancels the body of ``async with`` at a loss, as in `zk_lock`
     :param busy: raised in place of `LockBusy`, as in `zk_lock`
+    :param on_unavailable: "proceed" goes on without the lock, as in `zk_lock`
     :param values: the values of the template's placeholders, as in `zk_lock`
     :raises LockKeyError: `key` is empty or no valid text, or a placeholder has no value
     :raises ValueError: `max_hold` is not above 0
@@ -167,6 +169,7 @@ def zk_rwlock(
         max_hold=max_hold,
         cancel_on_loss=cancel_on_loss,
         busy=busy,
+        on_unavailable=on_unavailable,
         template=template,
     )
     return ReadWriteLock(prefixed(key, using), options)

@@ -27,7 +27,7 @@ from distlock.session.registry import session_for
 from distlock.transactions import end_statements, refuse_open_transaction
 
 from .held_permits import HeldPermits, claim, count, forget, keep, on
-from .lock import BlockEnd, Busy, KeyLock, Options
+from .lock import BlockEnd, Busy, KeyLock, OnUnavailable, Options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,9 +50,12 @@ class Permits(KeyLock):
         self._limit = limit
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        owner = current()
+        if owner.without and self._was_without(owner):
+            return
         returned: list[Held] = []
         try:
-            self._give_back(self._permits(current()), self.wanted, returned)
+            self._give_back(self._permits(owner), self.wanted, returned)
         except (LockLost, NotOwner):
             if error is None:  # the body's own takes precedence
                 raise
@@ -109,6 +112,9 @@ class Permits(KeyLock):
         return BlockEnd(partial(self._give_back, permits, self.wanted, []), undo)
 
     # --- how it works ----------------------------------------------------------------------------
+
+    def _depth(self, owner: Owner) -> int:
+        return len(on(self._permits(owner)))
 
     def _permits(self, owner: Owner | None = None) -> HeldPermits:
         return self.using, self._name, owner
@@ -295,6 +301,7 @@ def zk_semaphore(
     max_hold: Any = None,
     cancel_on_loss: bool = False,
     busy: Busy | None = None,
+    on_unavailable: OnUnavailable = "raise",
     **values: Any,
 ) -> Semaphore:
     """Return the semaphore named `key`, with `limit` permits.
@@ -311,6 +318,7 @@ def zk_semaphore(
     :param max_hold: seconds after which each permit is given up, as in `zk_lock`
     :param cancel_on_loss: True cancels the body of ``async with`` at a loss, as in `zk_lock`
     :param busy: raised in place of `LockBusy`, as in `zk_lock`
+    :param on_unavailable: "proceed" goes on without the lock, as in `zk_lock`
     :param values: the values of the template's placeholders, as in `zk_lock`
     :raises LockKeyError: `key` is empty or no valid text, or a placeholder has no value
     :raises ValueError: `limit` is less than one, or `max_hold` is not above 0
@@ -322,6 +330,7 @@ def zk_semaphore(
         max_hold=max_hold,
         cancel_on_loss=cancel_on_loss,
         busy=busy,
+        on_unavailable=on_unavailable,
         template=template,
     )
     return Semaphore(prefixed(key, using), limit, options)

@@ -1,8 +1,9 @@
 """Logs the app's signals, with receivers that anybody could write.
 
 The logger is ``distlock``. Its records carry their facts as fields, for formatters that write JSON:
-``key``, ``using``, ``template``, ``recipe``, ``outcome`` (``lost``, ``at risk``, ``safe`` or
-``busy``) and, if known, ``token``, ``waited`` (seconds), ``path`` and ``reason`` (of a loss).
+``key``, ``using``, ``template``, ``recipe``, ``outcome`` (``lost``, ``at risk``, ``safe``, ``busy``
+or ``bypassed``) and, if known, ``token``, ``waited`` (seconds), ``path`` and ``reason`` (of a
+loss).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ def connect() -> None:
     signals.lock_at_risk.connect(_at_risk, dispatch_uid="distlock.logs.at_risk")
     signals.lock_safe.connect(_safe, dispatch_uid="distlock.logs.safe")
     signals.lock_contended.connect(_contended, dispatch_uid="distlock.logs.contended")
+    signals.lock_bypassed.connect(_bypassed, dispatch_uid="distlock.logs.bypassed")
 
 
 def _lost(*, key: str, hold: Any, reason: str, **facts: Any) -> None:
@@ -52,6 +54,11 @@ def _safe(*, key: str, hold: Any, **facts: Any) -> None:
 def _contended(*, key: str, waited: float, **facts: Any) -> None:
     extra = _fields(facts, key, "busy", waited=waited)
     logger.info("The lock %r was busy for %.2f s; given up.", key, waited, extra=extra)
+
+
+def _bypassed(*, key: str, error: Exception, **facts: Any) -> None:
+    extra = _fields(facts, key, "bypassed")
+    logger.warning("A block of the lock %r goes on without it: %s", key, error, extra=extra)
 
 
 def _fields(

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from functools import partial
 from operator import attrgetter
 from os import getpid
+from types import SimpleNamespace
 from typing import Any, Final
 
 from django.db import Error, transaction
@@ -18,8 +19,8 @@ from django.dispatch import Signal
 from distlock.contenders.grant import Grant
 from distlock.engine.deadline import now
 from distlock.engine.errors import NoNode
-from distlock.exceptions import LockLost
-from distlock.signals import announce, lock_lost, lock_released
+from distlock.exceptions import LockLost, LockUnavailable
+from distlock.signals import Subject, announce, lock_lost, lock_released
 from distlock.transactions import interruption
 
 
@@ -36,6 +37,8 @@ class Hold:
     """
 
     waited = 0.0
+    #: Whether this is no hold: the block goes on without its lock (``on_unavailable="proceed"``).
+    without_lock = False
 
     def __init__(
         self, key: str, path: str, token: int, grant: Grant, *, using: str, template: str = ""
@@ -71,6 +74,7 @@ class Hold:
         ``"broken"``: the lock node is gone, for example because an operator has broken the lock.
         ``"max_hold"``: the hold lasted longer than its ``max_hold``, and was given up.
         ``"expired"``: the time of a lease is up.
+        ``"unavailable"``: there never was a lock (`without_lock`).
         """
         return self._grant.lost_reason if self.lost else ""
 
@@ -155,6 +159,58 @@ class Hold:
         if node is None:
             self._grant.lose()
 
+
+class NoHold(Hold):
+    """Stands for the hold of a block that goes on without its lock: `lost` from the start.
+
+    `check`, `verify` and `token` raise `LockUnavailable`.
+    """
+
+    without_lock = True
+
+    def __init__(self, about: Subject, error: LockUnavailable) -> None:
+        self.key, self.using, self.template = about.key, about.using, about.template
+        self.path = ""
+        self.acquired_at = datetime.now(timezone.utc)
+        self._grant = _NOTHING
+        self._error = error
+
+    def __repr__(self) -> str:
+        return f"<No hold of {self.key!r}>"
+
+    @property
+    def token(self) -> int:  # type: ignore[override]  # nobody sets it
+        """There is none.
+
+        :raises LockUnavailable: always
+        """
+        raise self._refusal
+
+    @property
+    def lost(self) -> bool:
+        return True
+
+    def check(self) -> None:
+        raise self._refusal
+
+    @property
+    def _refusal(self) -> LockUnavailable:
+        error = LockUnavailable(
+            f'This block runs without the lock {self.key!r} (on_unavailable="proceed"), so it has '
+            "no token and nothing to check. Leave out what needs the lock if hold.without_lock is "
+            f"true, or raise instead: {self._error}",
+            key=self.key,
+            retry_after=self._error.retry_after,
+            using=self.using,
+        )
+        error.__cause__ = self._error
+        return error
+
+
+#: Stands in for a grant that there is not.
+_NOTHING: Final[Any] = SimpleNamespace(
+    lost_reason="unavailable", at_risk=False, shared=False, left=False
+)
 
 #: Returns what a hold is held by, which its users do not see.
 grant_of: Final[Callable[[Hold], Grant]] = attrgetter("_grant")

@@ -67,7 +67,18 @@ MAX_LABEL: Final = 200
 class Owner:
     """A thread, task or call that can hold locks. Only its own code changes `held`."""
 
-    __slots__ = ("_calls", "_id", "_said", "_worker", "beside", "held", "here", "process", "thread")
+    __slots__ = (
+        "_calls",
+        "_id",
+        "_said",
+        "_worker",
+        "beside",
+        "held",
+        "here",
+        "process",
+        "thread",
+        "without",
+    )
 
     def __init__(self, worker: str, thread: Thread | None = None) -> None:
         self._id = ""
@@ -85,6 +96,8 @@ class Owner:
         self._said = "", ""
         #: Its holds, with their counts, by (alias, path).
         self.held: dict[Identity, Held] = {}
+        #: Its blocks that go on without their lock: which, and how many blocks around them have it.
+        self.without: list[tuple[Identity, int]] = []
 
     def __del__(self) -> None:
         """Log the locks that a thread leaves held at its end, when nobody refers to its owner."""

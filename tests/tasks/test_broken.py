@@ -60,6 +60,13 @@ def test_a_task_is_put_off_while_zookeeper_is_away(app: Celery, on_busy: Any) ->
 
 
 @pytest.mark.usefixtures("zookeeper_is_away")
+def test_a_task_that_proceeds_runs_while_zookeeper_is_away(app: Celery) -> None:
+    refresh = refreshes(app, None, on_unavailable="proceed")
+    assert Traced(refresh, 7).state == states.SUCCESS
+    assert refresh.ran == [7]
+
+
+@pytest.mark.usefixtures("zookeeper_is_away")
 def test_a_task_that_is_to_raise_fails_while_zookeeper_is_away(app: Celery) -> None:
     refresh = refreshes(app, "raise")
     run = Traced(refresh, 7)
