@@ -1,7 +1,7 @@
 # Every target does its own set-up: `make demo` and `make test` work on a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-all kazoo matrix valkey screenshots bench growth reliability celerylocks celerypolicies herd lint audit types api tutorial docs wheel release setup clean
+.PHONY: help demo serve test test-all kazoo matrix valkey screenshots bench growth reliability celerylocks killedslots celerypolicies herd lint audit types api tutorial docs wheel release setup clean
 
 SALE := .venv/bin/python manage.py sale --stock 10 --buyers 100 --processes 4
 SHOP := .venv/bin/python manage.py serve_demo
@@ -83,6 +83,11 @@ celerylocks: .venv/.ready  ## celery-once and celery-singleton beside ours: benc
 	@.ci/setup zookeeper redis
 	.venv/bin/python -m pip install --quiet --editable '.[bench]'
 	.venv/bin/python -m benchmarks.celery_locks --write
+
+killedslots: .venv/.ready  ## a killed holder's slot, here and in seven libraries: benchmarks/killed-slots.md
+	@.ci/setup zookeeper redis
+	.venv/bin/python -m pip install --quiet --editable '.[bench]'
+	.venv/bin/python -m benchmarks.killed_slots --write
 
 celerypolicies: .venv/.ready  ## many short Celery tasks on few keys under each policy; ARGS=--quick takes a minute
 	@.ci/setup zookeeper redis rabbitmq
