@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .tools import captured_locks as captured_locks
     from .tools import expire_session as expire_session
     from .tools import hold as hold
+    from .tools import hold_permits as hold_permits
     from .tools import lose_connection as lose_connection
 
 _MODULES: Final = {
@@ -32,7 +33,7 @@ _MODULES: Final = {
     "distlock.testing.switch": "DistlockTestCase EmbeddedZooKeeperTestCase embedded_zookeeper "
     "memory_zookeeper",
     "distlock.testing.tools": "CapturedLock CapturedLocks OtherHolder assert_locked captured_locks "
-    "expire_session hold lose_connection",
+    "expire_session hold hold_permits lose_connection",
 }
 # Type checkers take the names from the aliases above.
 __all__ = sorted(" ".join(_MODULES.values()).split())  # noqa: PLE0605

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import difflib
 import json
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from distlock.conf import configuration, prefixed
 from distlock.contenders.contender import QueuedContender
+from distlock.contenders.semaphore import SemaphoreContender
 from distlock.contenders.waiting import Attempt
 from distlock.engine.calls import Call
 from distlock.exceptions import LockBusy
@@ -20,10 +22,14 @@ from distlock.inspection.state import Contender
 from distlock.inspection.tree import look, snapshot
 from distlock.keys.templates import literal_key, znode_name
 from distlock.queue.policies import FAIR, READER, WRITER
+from distlock.queue.semaphore import Limit, whole
 from distlock.session.reaper import end_session
 from distlock.session.registry import session_for
 from distlock.session.session import Session
 from distlock.signals import lock_acquired, lock_contended, lock_failed, lock_lost
+
+if TYPE_CHECKING:
+    from distlock.contenders.waiting import Waiter
 
 #: How long these tools wait for what a server does at once, in seconds.
 PATIENCE: Final = 15.0
@@ -35,9 +41,9 @@ _POLICIES: Final = {"lock": FAIR, "read": READER, "write": WRITER}
 
 
 class OtherHolder:
-    """Somebody else who holds a lock, over a session of its own; see `hold`."""
+    """Somebody else who holds a lock, over a session of its own; see `hold` and `hold_permits`."""
 
-    def __init__(self, key: str, session: Session, contender: QueuedContender) -> None:
+    def __init__(self, key: str, session: Session, contender: Waiter) -> None:
         self.key = key
         self._session = session
         self._contender = contender
@@ -76,13 +82,54 @@ def hold(
     """
     if kind not in _POLICIES:
         raise ValueError(f"kind is one of {', '.join(_POLICIES)}, not {kind!r}.")
-    key = prefixed(literal_key(key), using)
+    contender_for = partial(QueuedContender, policy=_POLICIES[kind])
+    with _another(prefixed(literal_key(key), using), by, using, contender_for) as other:
+        yield other
 
-    def granted(attempt: Attempt[QueuedContender]) -> QueuedContender:
+
+@contextmanager
+def hold_permits(
+    key: str, permits: int, *, by: str = "another process", using: str = "default"
+) -> Iterator[OtherHolder]:
+    """Let somebody else hold permits of `zk_semaphore` or `zk_limited` for the block, as `hold`.
+
+    ::
+
+        with hold_permits("customer:7", 3):
+            response = client.post("/customers/7/report")
+        assert response.status_code == 429
+
+    :param permits: how many, whatever the limit is and others hold
+    :param by: who that is, as in `hold`
+    :param using: the alias in ``DISTLOCK``
+    :raises LockBusy: somebody waited for permits already, and went on for 15 s
+    :raises LockUnavailable: there is no server, and no `memory_zookeeper`
+    """
+    key = prefixed(literal_key(key), using)
+    wanted = whole(permits, "permits")
+    contender_for = partial(SemaphoreContender, limit=_NoLimit(key, sys.maxsize), wanted=wanted)
+    with _another(key, by, using, contender_for) as other:
+        yield other
+
+
+class _NoLimit(Limit):
+    """Allows any number of permits, and tells peers of no limit."""
+
+    announcement = b""
+
+    def read(self, data: bytes) -> bool:
+        return False
+
+
+@contextmanager
+def _another(
+    key: str, by: str, using: str, contender_for: Callable[..., Waiter]
+) -> Iterator[OtherHolder]:
+    def granted(attempt: Attempt[Waiter]) -> Waiter:
         if attempt.outcome() is None:
             raise LockBusy(
-                f"hold({key!r}) could not begin: the lock is held already. Release it first, or "
-                "begin hold() before the code that takes it.",
+                f"{key!r} cannot be held for the block: others hold it or wait for it. Begin the "
+                "block before them.",
                 key=key,
                 using=using,
                 waited=attempt.waited,
@@ -90,15 +137,18 @@ def hold(
         return attempt.contender
 
     with closing(Session(configuration(using))) as session:
-        contender_for = partial(
-            QueuedContender,
+        attempt = Attempt(
             session,
-            f"{session.root}/{znode_name(key)}",
-            policy=_POLICIES[kind],
-            key=key,
-            data=json.dumps({"v": 1, "owner": by[:200]}).encode(),
+            key,
+            PATIENCE,
+            partial(
+                contender_for,
+                session,
+                f"{session.root}/{znode_name(key)}",
+                key=key,
+                data=json.dumps({"v": 1, "owner": by[:200]}).encode(),
+            ),
         )
-        attempt = Attempt(session, key, PATIENCE, contender_for)
         contender = Call(partial(attempt.steps, granted), attempt.give_up).run()
         try:
             yield OtherHolder(key, session, contender)

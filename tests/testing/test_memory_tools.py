@@ -7,14 +7,18 @@ import threading
 from typing import Any
 
 import pytest
+from django.db import transaction
 from pytest_django import Settings
 
 from distlock import (
+    LimitReached,
     LockBusy,
     LockLost,
     LockUnavailable,
     zk_lease,
+    zk_limited,
     zk_lock,
+    zk_locked,
     zk_semaphore,
 )
 from distlock.embedded.tree import Kind, MemoryTree
@@ -26,9 +30,10 @@ from distlock.testing import (
     captured_locks,
     expire_session,
     hold,
+    hold_permits,
     lose_connection,
 )
-from tests.kit.helpers import eventually
+from tests.kit.helpers import eventually, logged
 from tests.kit.tools import PATIENCE
 
 
@@ -80,6 +85,69 @@ def test_somebody_else_holds_on_a_real_server() -> None:
         assert str(holder.participant) == "elsewhere"
     assert zk_lock("key").acquire(timeout=PATIENCE)
     zk_lock("key").release()
+
+
+@pytest.mark.usefixtures("memory")
+def test_somebody_else_holds_permits(caplog: pytest.LogCaptureFixture) -> None:
+    @zk_limited("customer:<pk>", 3, timeout=0)
+    def report(pk: int) -> int:
+        return pk
+
+    with hold_permits("customer:7", 2, by="the warehouse") as other:
+        assert report(7) == 7
+        with hold_permits("customer:7", 1), pytest.raises(LimitReached):
+            report(7)
+        assert [str(one.participant) for one in assert_locked("customer:7")] == [
+            "the warehouse"
+        ] * 2
+        assert not logged(caplog)  # such as that somebody's limit is another
+        other.die()
+        assert zk_semaphore("customer:7", 3).acquire(leases=3)
+
+
+# --- blocks --------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("memory")
+def test_an_attempt_tells() -> None:
+    for lock in (zk_lock("key"), zk_semaphore("key", 1)):
+        with hold("key"), hold_permits("key", 1), lock.attempt(timeout=0) as held:
+            assert held is None
+        with lock.attempt(timeout=0) as held:
+            assert held is not None
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_busy_lock_raises_an_error_of_ones_own() -> None:
+    with (
+        hold("key"),
+        pytest.raises(BlockingIOError),
+        zk_lock("key", timeout=0, busy=BlockingIOError),
+    ):
+        pass
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("memory")
+def test_a_lock_is_kept_until_the_commit() -> None:
+    with transaction.atomic():
+        with zk_lock("key", until="commit"):
+            pass
+        assert_locked("key")
+    with hold("key"):
+        pass
+
+
+@pytest.mark.usefixtures("memory")
+def test_readers_share_a_key() -> None:
+    @zk_locked("key", mode="read", timeout=0)
+    def read() -> bool:
+        return True
+
+    with hold("key", kind="read"):
+        assert read()
+    with hold("key", kind="write"), pytest.raises(LockBusy):
+        read()
 
 
 # --- faults --------------------------------------------------------------------------------------
