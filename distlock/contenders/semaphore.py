@@ -190,6 +190,14 @@ class SemaphorePart(QueuedContender):
     def _read_limit(self, _: e.ReadLimit) -> None:
         self.session.read(self._leases, self._answer(_limit_read))
 
+    def _read_kept(self, _: e.ReadKept) -> None:
+        kept = f"{self._leases.rpartition('/')[0]}/{semaphore.KEPT}"
+        self.session.read(kept, self._answer(_kept_read))
+
+    def _make_permits(self, effect: e.MakePermits) -> None:
+        made = self._answer(lambda _, error: e.LineMade(error))
+        self.session.create_containers(self.path, made, effect.data)
+
     def _watch_limit(self, _: e.WatchLimit) -> None:
         changed = self._watcher(e.LIMIT, partial(e.Changed, e.LIMIT))
         self.session.watch(self.path, changed, self._answer(_limit_read))
@@ -214,10 +222,16 @@ class SemaphorePart(QueuedContender):
         e.Busy: _busy,
         e.Refuse: _refuse,
         e.ReadLimit: _read_limit,
+        e.ReadKept: _read_kept,
+        e.MakePermits: _make_permits,
         e.WatchLimit: _watch_limit,
         e.WatchNames: _watch_names,
         e.WriteLimit: _write_limit,
     }
+
+
+def _kept_read(value: Any, error: e.Error) -> e.KeptRead:
+    return e.KeptRead(error=error) if error else e.KeptRead(value[0])
 
 
 def _limit_read(value: Any, error: e.Error) -> e.LimitRead:

@@ -16,13 +16,13 @@ from distlock.conf import UNSET, configuration, prefixed
 from distlock.contenders.semaphore import SemaphoreContender
 from distlock.contenders.waiting import Attempt
 from distlock.engine.calls import Call
-from distlock.engine.errors import NoNode
+from distlock.engine.errors import NodeExists, NoNode
 from distlock.exceptions import LimitReached, LockLost, NotOwner
 from distlock.keys import templates, znodes
 from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import current
-from distlock.queue.semaphore import Limit, setting, whole
-from distlock.session.programs import below
+from distlock.queue.semaphore import KEPT, Limit, setting, whole
+from distlock.session.programs import Program, below, each
 from distlock.session.registry import session_for
 from distlock.transactions import end_statements, refuse_open_transaction
 
@@ -272,24 +272,49 @@ class Semaphore(Permits):
 
         Assigning writes the new limit where all peers read it, and wakes waiters. Nobody loses a
         permit when the limit falls. The assigned limit overrides the limit in any process's code
-        while permits are in use: ZooKeeper looks once a minute for semaphores of which none is, and
-        forgets them, limit and all. Curator's clients do not read it.
+        until ``del semaphore.limit``. Curator's clients do not read it.
 
-        :raises LockUnavailable: the limit could not be written, and is as before
+        :raises LockUnavailable: the lock server did not answer in time, or refused; assign it again
         """
         return self._limit.now
 
     @limit.setter
     def limit(self, limit: int) -> None:
-        data = setting(whole(limit, "limit"))
-        session = session_for(self.using)
-        path = f"{self._path(session)}/leases"
-        write = partial(session.write, path, data, -1)
-        session.run(below(session, path, write), key=self.key)
-        self._limit.own = self._limit.told = limit
+        set_limit(self.using, self._name, limit, key=self.key)
+        self._limit.told = limit
+
+    @limit.deleter
+    def limit(self) -> None:
+        set_limit(self.using, self._name, None, key=self.key)
+        self._limit.told = None
 
     def _taking(self, blocking: bool, timeout: Any, leases: int) -> Call[Hold | None]:
         return self._without_block(blocking, timeout, wanted=whole(leases, "leases"))
+
+
+def set_limit(using: str, name: str, limit: int | None, *, key: str) -> None:
+    """Set the limit of a semaphore for all, None for that of their code.
+
+    :param name: its place under the namespace
+    :raises LockUnavailable: the lock server did not answer in time, or refused
+    """
+    session = session_for(using)
+    path = f"{session.root}/{name}"
+    leases, kept = f"{path}/leases", f"{path}/{KEPT}"
+    data = b"" if limit is None else setting(whole(limit, "limit"))
+
+    def program() -> Program[None]:
+        """Write what is kept first: who misses that finds `leases`, which somebody has to make."""
+        if limit is None:
+            yield from each([partial(session.remove, kept, -1)], NoNode)
+        else:
+            try:
+                yield from below(session, path, partial(session.create_persistent, kept, data))
+            except NodeExists:
+                yield partial(session.write, kept, data, -1)
+        yield from below(session, leases, partial(session.write, leases, data, -1))
+
+    session.run(program(), key=key)
 
 
 def zk_semaphore(

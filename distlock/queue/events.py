@@ -121,7 +121,7 @@ class Changed(NamedTuple):
 
 
 class LineMade(NamedTuple):
-    """The answer to `MakeLine`."""
+    """The answer to `MakeLine`, or to `MakePermits`."""
 
     error: Error = None
 
@@ -184,6 +184,13 @@ class LimitRead(NamedTuple):
     error: Error = None
 
 
+class KeptRead(NamedTuple):
+    """The answer to `ReadKept`."""
+
+    data: bytes = b""
+    error: Error = None
+
+
 Event = (
     Join
     | Leave
@@ -204,6 +211,7 @@ Event = (
     | NodeRead
     | Watched
     | LimitRead
+    | KeptRead
 )
 
 
@@ -292,6 +300,16 @@ NAMES: Final = "Names"
 
 class ReadLimit(NamedTuple):
     """Read the permits' node, whose data is the limit."""
+
+
+class ReadKept(NamedTuple):
+    """Read the limit that is kept for when the permits' node is missing."""
+
+
+class MakePermits(NamedTuple):
+    """Create the permits' node with this limit, and all above it, as far as they are missing."""
+
+    data: bytes
 
 
 class WatchLimit(NamedTuple):

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+#: The name, beside `leases`, of the node that keeps a limit which was set.
+KEPT: Final = "limit"
 #: The differences that were logged, each once.
 _warned: set[tuple[str, int, int]] = set()
 _WARNED_AT_MOST: Final = 1000
@@ -46,9 +48,11 @@ class Limit:
     ZooKeeper keeps no limit: Curator leaves it to convention, and so everybody who uses one path
     must use one number. We write ours into the data of the `leases` node, which Curator ignores, so
     that peers can tell a mistake, and so that a limit which is set at run time reaches them all.
+    That one is also kept beside, in `KEPT`: the server removes `leases` while no permit is in use.
 
     :ivar own: the limit in the code
     :ivar told: the limit set at run time, as far as known; it overrides `own`
+    :ivar known: whether that is known; not while the `leases` node is missing
     :param fixed: whether nobody can change it: a mutex has one permit
     """
 
@@ -56,6 +60,7 @@ class Limit:
         self.key = key
         self.own = whole(own, "limit")
         self.told: int | None = None
+        self.known = False
         self._fixed = fixed
 
     @property
@@ -75,6 +80,7 @@ class Limit:
         that they warn, too, and so that the limit of the last deployment remains.
         """
         written, told = limit_in(data)
+        self.known = True
         self.told = written if told and not self._fixed else None
         if written is None:
             return True
@@ -169,13 +175,29 @@ class Limited(Machine):
         self.wanted = wanted
         self.tries = tries
 
+    def _enter(self, _: Any = None) -> None:
+        if self.session.connected and self._rereads():
+            self._do(e.ReadLimit())
+        super()._enter()
+
+    def _look(self, _: Any = None) -> None:
+        if self.session.connected and self.standing and self._rereads():
+            self._do(e.ReadLimit())
+        super()._look()
+
+    def _rereads(self) -> bool:
+        """Return whether to read the limit before the list that is judged by it."""
+        return not self.limit.known
+
     def _limit_read(self, event: e.LimitRead) -> None:
-        if event.error is None and self.limit.read(event.data):
+        if event.error is e.Problem.MISSING:
+            self.limit.known = False
+        elif event.error is None and self.limit.read(event.data):
             self._do(e.WriteLimit(self.limit.announcement, event.version))
 
     def _see(self, names: Sequence[str]) -> None:
         """Refuse a caller that would wait for ever at the head, and everybody behind it."""
-        if self.wanted > self.limit.now:
+        if self.limit.known and self.wanted > self.limit.now:
             self._refuse(e.Why.BEYOND_LIMIT)
         else:
             self._judge(names)
@@ -204,15 +226,8 @@ class Turn(Limited):
         """Whether it is our turn, in this session."""
         return self.state is S.HOLDING and self.standing
 
-    def _enter(self, _: Any = None) -> None:
-        if self.session.connected:
-            self._do(e.ReadLimit())
-        super()._enter()
-
-    def _look(self, _: Any = None) -> None:
-        if self.session.connected and self.standing:
-            self._do(e.ReadLimit())
-        super()._look()
+    def _rereads(self) -> bool:
+        return True
 
     def _limit_read(self, event: e.LimitRead) -> None:
         super()._limit_read(event)
@@ -222,7 +237,7 @@ class Turn(Limited):
     def _judge(self, names: Sequence[str]) -> None:
         if self._error is not None:
             self._fail(self._error)
-        elif self.tries and self._taken + self.wanted > self.limit.now:
+        elif self.tries and self.limit.known and self._taken + self.wanted > self.limit.now:
             self.seen = True
             self.ahead = self._taken
             self._be_busy()  # without nodes that could be too many
@@ -237,13 +252,25 @@ class Permit(Limited):
     rules = (
         *RULES,
         *_limit_read_in(S.JOINING, S.LOOKING, S.WAITING),
+        Rule(S.JOINING, e.KeptRead, "_kept_read", S.JOINING, S.REFUSED),
         Rule(S.WAITING, e.Listed, "_listed", S.JOINING, S.REFUSED, S.PROVING, S.WAITING, S.HOLDING),
         Rule((S.PROVING, S.BUSY, S.HOLDING, S.LOST), e.Listed),
     )
 
-    def _line_made(self, event: e.LineMade) -> None:
-        super()._line_made(event)
-        self._do(e.WriteLimit(self.limit.announcement, 0))
+    def _created(self, event: e.Created) -> None:
+        if event.error is e.Problem.MISSING and self._line_error is None:
+            self._do(e.ReadKept())
+        else:
+            super()._created(event)
+
+    def _kept_read(self, event: e.KeptRead) -> None:
+        """Make the permits' node with the limit that counts, and join there."""
+        if event.error not in (None, e.Problem.MISSING):
+            self._fail(event.error)
+            return
+        ours = self.limit.read(event.data)
+        self._do(e.MakePermits(self.limit.announcement if ours else event.data))
+        self._enter()
 
     def _limit_read(self, event: e.LimitRead) -> None:
         super()._limit_read(event)

@@ -232,12 +232,14 @@ class SessionRequests:
             self._creating.discard(entry)
             raise
 
-    def create_containers(self, path: str, done: Done) -> None:
+    def create_containers(self, path: str, done: Done, data: bytes = b"") -> None:
         """Create what is missing of `path` and above it, in one round trip.
 
         The server removes a container after its last child has gone, perhaps between two steps. A
         caller that finds `path` missing again asks again. An upper node that exists, and that we
         may not create, is no error.
+
+        :param data: that of `path`, if it is missing
         """
         errors: list[BaseException] = []
 
@@ -255,7 +257,7 @@ class SessionRequests:
         *above, last = with_parents(path)
         for one in above:
             self.send(self._client.node(one, flags=CONTAINER), created)
-        self.send(self._client.node(last, flags=CONTAINER), created_last)
+        self.send(self._client.node(last, data, CONTAINER), created_last)
 
     def _too_many_locks(self) -> TooManyLocks:
         return TooManyLocks(

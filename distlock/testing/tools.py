@@ -115,8 +115,6 @@ def hold_permits(
 class _NoLimit(Limit):
     """Allows any number of permits, and tells peers of no limit."""
 
-    announcement = b""
-
     def read(self, data: bytes) -> bool:
         return False
 

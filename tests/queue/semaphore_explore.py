@@ -31,6 +31,8 @@ class Scope:
     homes: Sequence[int] = (0, 1)
     line: bool = True
     try_only: Sequence[int] = ()
+    #: The limit that was set while nobody was there, if one was.
+    kept: int | None = None
     #: How many steps the test looks ahead.
     depth: int = 1000
 
@@ -45,6 +47,7 @@ class Scope:
             line=self.line,
             slow=slow,
             try_only=self.try_only,
+            kept=self.kept,
         )
 
 
@@ -66,6 +69,8 @@ SCOPES: dict[str, Scope] = {
     "an operator breaks a node": Scope(1, faults(breaks=1, beats=2), depth=14),
     "an operator removes all": Scope(1, faults(removals=1), line=False, depth=18),
     "the limit is lowered and raised": Scope(2, faults(limits=2)),
+    "a lower limit was set while it was idle": Scope(2, faults(leaves=1), line=False, kept=1),
+    "a higher limit was set while it was idle": Scope(1, wanted=(2, 1), line=False, kept=2),
     "an exception lands in a join": Scope(1, faults(interrupts=1)),
     "one holds a permit for too long": Scope(1, faults(overstays=1, lapses=1), depth=17),
     "one finds its permit gone": Scope(1, faults(breaks=1, looks=1), depth=17),

@@ -178,6 +178,20 @@ class LimitAfterTheList(Permit):
             super()._own_changed(event)
 
 
+class KeptLimitIsNotRead(Permit):
+    """Who comes first after an idle time goes by the code, not by the limit that was set."""
+
+    def _kept_read(self, event: e.KeptRead) -> None:
+        super()._kept_read(e.KeptRead())
+
+
+class LimitOfTheMissingNode(Permit):
+    """Somebody else has made the permits' node since our turn came, and knows the limit."""
+
+    def _rereads(self) -> bool:
+        return False
+
+
 class Mutation(NamedTuple):
     """A bug, and where it shows."""
 
@@ -207,6 +221,7 @@ def in_program(bug: Any) -> Bugs:
 
 SLEEPS = "nobody wakes it"
 FORGOTTEN = "has forgotten its node"
+TOGETHER = "hold at the same time"
 FREE = "though permits are free"
 
 
@@ -240,4 +255,6 @@ MUTATIONS = [
     Mutation(in_program(HolderStaysInTheQueue), Scope(2), FREE),
     Mutation(in_turn(BrokenTurnIsNotMissed), Scope(1, faults(breaks=1, beats=2)), "does not hear"),
     Mutation(in_permit(LimitOfTheFirstLook), Scope(1, faults(limits=1)), FREE),
+    Mutation(in_permit(KeptLimitIsNotRead), Scope(2, line=False, kept=1), TOGETHER),
+    Mutation(in_permit(LimitOfTheMissingNode), Scope(2, line=False, kept=1), TOGETHER),
 ]

@@ -9,7 +9,7 @@ from distlock.keys.znodes import LEASE
 from distlock.queue import events as e
 from distlock.queue.local_line import LocalLine
 from distlock.queue.policies import FAIR, Policy
-from distlock.queue.semaphore import Limit, Permit, Program, Turn
+from distlock.queue.semaphore import Limit, Permit, Program, Turn, setting
 from distlock.queue.states import State
 from tests.queue.world import (
     COPIED,
@@ -214,6 +214,7 @@ class Taker:
         return (
             self.attempts,
             self.limit.told,
+            self.limit.known,
             program.granted,
             program.left,
             *(
@@ -310,11 +311,13 @@ def beginning(
     line: bool = True,
     slow: bool = False,
     try_only: Sequence[int] = (),
+    kept: int | None = None,
 ) -> World:
     """Return the world in which nobody has come to the semaphore.
 
     :param wanted: how many permits each contender wants
-    :param limit: how many there are
+    :param limit: how many there are by the code
+    :param kept: how many there are, for it was set
     """
     processes: list[Process] = []
     for number in range(max(homes) + 1):
@@ -326,5 +329,12 @@ def beginning(
             )
         processes.append(process)
     data = Limit("key", limit).announcement if line else b""
-    server = Server(line=int(line), sessions=len(processes), limit=data, most=limit)
+    server = Server(
+        line=int(line),
+        sessions=len(processes),
+        limit=data,
+        most=kept or limit,
+        permits=line,
+        kept=setting(kept) if kept else b"",
+    )
     return World(server, processes, faults, slow=slow)

@@ -149,7 +149,16 @@ def _is_write(process: Process, number: int | None, effect: Any) -> bool:
     return isinstance(what, _WRITES)
 
 
-_WRITES = e.Create | e.MakeLine | e.RemoveLine | e.Delete | e.Sweep | e.Prove | e.WriteLimit
+_WRITES = (
+    e.Create
+    | e.MakeLine
+    | e.RemoveLine
+    | e.Delete
+    | e.Sweep
+    | e.Prove
+    | e.WriteLimit
+    | e.MakePermits
+)
 
 
 def _create(world: World, process: Process, effect: e.Create) -> e.Created:
@@ -196,6 +205,12 @@ def _make_line(world: World, _process: Process, _: e.MakeLine) -> e.LineMade:
     if not server.line:
         world.server = server._replace(line=server.zxid + 1, zxid=server.zxid + 1, number=0)
     return e.LineMade()
+
+
+def _make_permits(world: World, process: Process, effect: e.MakePermits) -> e.LineMade:
+    if not world.server.permits:
+        world.server = world.server._replace(permits=True, limit=effect.data)
+    return _make_line(world, process, e.MakeLine())
 
 
 def _read_line(world: World, _process: Process, _: e.ReadLine) -> e.LineRead:
@@ -270,7 +285,14 @@ def _what(one: Any) -> Any:
 
 def _at(world: World, process: Process, at: Any) -> Any:
     """Carry out a request at one of a semaphore's nodes."""
+    line = world.server.line
+    at_permits = at.where == "leases" or isinstance(at.what, e.ReadLimit)
+    missing = at_permits and not world.server.permits and not isinstance(at.what, e.MakePermits)
+    if missing:
+        world.server = world.server._replace(line=0)
     answer = _server_of(at.what)(world, process, at.what)
+    if missing:
+        world.server = world.server._replace(line=line)
     if isinstance(answer, e.Listed):
         names = [name for name in answer.names if (LEASE in name) == (at.where == "leases")]
         answer = answer._replace(names=tuple(names))
@@ -302,6 +324,11 @@ def _write_limit(world: World, _process: Process, effect: e.WriteLimit) -> None:
         set_limit(world, effect.data)
 
 
+def _read_kept(world: World, _process: Process, _: e.ReadKept) -> e.KeptRead:
+    kept = world.server.kept
+    return e.KeptRead(kept) if kept else e.KeptRead(error=e.Problem.MISSING)
+
+
 def set_limit(world: World, data: bytes) -> None:
     """Write a semaphore's limit."""
     server = world.server
@@ -323,6 +350,8 @@ _SERVES: dict[type, Any] = {
     e.Delete: _delete_node,
     e.Prove: _prove,
     e.ReadLimit: _read_limit,
+    e.ReadKept: _read_kept,
+    e.MakePermits: _make_permits,
     e.WatchLimit: _watch_limit,
     e.WatchNames: _watch_names,
     e.WriteLimit: _write_limit,

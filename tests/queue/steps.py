@@ -301,7 +301,7 @@ def _of_others(world: World) -> Iterator[Step]:
     if faults.breaks:
         for name in names:
             yield _operator(world, "breaks", name, "breaks")
-    if faults.limits and server.line:
+    if faults.limits and server.permits:
         for limit in {1, 2} - {limit_in(server.limit)[0]}:
             then = world.copy()
             then.spend("limits")
@@ -317,7 +317,7 @@ def _of_others(world: World) -> Iterator[Step]:
     if faults.removals and server.line:
         what, then = _operator(world, "removals", *names, "removes the line with")
         fire(then, "Line", "Limit", "Names", deleted=True)
-        then.server = then.server._replace(line=0, limit=b"", version=0)
+        then.server = then.server._replace(line=0, limit=b"", version=0, permits=False)
         yield what, then
     if faults.renewals and server.line and server.number:
         what, then = _operator(world, "renewals", *names, "begins the line anew, without")

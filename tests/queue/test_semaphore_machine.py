@@ -130,15 +130,15 @@ def test_missing_nodes_are_made_with_the_limit_in_the_code() -> None:
     assert semaphore.answer(0, missing) == [*at_locks(e.MakeLine()), *coming(2)]
     semaphore.answer(0, e.LineMade())
     assert semaphore.at_head() == making(3)
-    assert semaphore.answer(1, missing) == [*of_permit(1, e.MakeLine()), *making(4)]
-    write = of_permit(1, e.WriteLimit(b'{"v":1,"limit":2}', 0))
-    assert semaphore.answer(1, e.LineMade()) == write
+    assert semaphore.answer(1, missing) == of_permit(1, e.ReadKept())
+    make = of_permit(1, e.MakePermits(b'{"v":1,"limit":2}'))
+    assert semaphore.answer(1, e.KeptRead(error=e.Problem.MISSING)) == [*make, *making(4)]
 
 
 # --- faults ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("when", ["queue", "limit", "create", "list", "line", "watch"])
+@pytest.mark.parametrize("when", ["queue", "limit", "create", "kept", "list", "line", "watch"])
 def test_an_unknown_error_is_for_the_caller(when: str) -> None:
     semaphore, error = Semaphore(), OSError("no")
     if when == "queue":
@@ -157,6 +157,9 @@ def test_an_unknown_error_is_for_the_caller(when: str) -> None:
             refused = semaphore.list(1, error=error)
         elif when == "create":
             refused = semaphore.answer(1, e.Created(None, error))
+        elif when == "kept":
+            semaphore.answer(1, e.Created(None, e.Problem.MISSING))
+            refused = semaphore.answer(1, e.KeptRead(error=error))
         else:
             semaphore.answer(1, e.LineMade(error))
             refused = semaphore.answer(1, e.Created(None, e.Problem.MISSING))

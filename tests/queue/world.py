@@ -79,6 +79,9 @@ class Server(NamedTuple):
     limit: bytes = b""
     version: int = 0
     most: int = 0
+    #: Whether there is the node of a semaphore's permits, and the limit that is kept beside it.
+    permits: bool = False
+    kept: bytes = b""
 
     def has(self, name: str) -> bool:
         return any(node[0] == name for node in self.nodes)

@@ -45,6 +45,33 @@ def test_a_limit_that_was_set_counts_for_new_objects_too() -> None:
         newcomer.release()
 
 
+def test_a_limit_that_was_set_outlives_an_idle_semaphore_until_it_is_unset(
+    permits: Permits,
+) -> None:
+    def idle() -> None:
+        """Do as the server does once nobody has been there for a minute."""
+        permits.tree.client.delete(permits.path)
+        permits.tree.client.delete(permits.queue)
+
+    semaphore = zk_semaphore(KEY, 1)
+    with semaphore:
+        semaphore.limit = 3
+        semaphore.limit = 2
+    eventually(lambda: not permits.names() and not permits.line(), PATIENCE)
+    idle()
+    assert zk_semaphore(KEY, 1, using="other").acquire(timeout=0, leases=2)
+    assert not zk_semaphore(KEY, 3).acquire(timeout=0)
+    zk_semaphore(KEY, 1, using="other").release(2)
+    del semaphore.limit
+    assert semaphore.limit == 1
+    for _ in range(2):
+        with zk_semaphore(KEY, 3):
+            assert zk_semaphore(KEY, 3, using="other").acquire(timeout=0, leases=2)
+            zk_semaphore(KEY, 3, using="other").release(2)
+        eventually(lambda: not permits.names() and not permits.line(), PATIENCE)
+        idle()
+
+
 def test_a_caller_that_wants_more_than_the_limit_of_now_is_refused(make_owner: MakeOwner) -> None:
     semaphore = zk_semaphore(KEY, 4)
     assert semaphore.acquire(leases=2)
