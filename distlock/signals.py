@@ -39,8 +39,9 @@ lock_contended = _Signal()
 lock_failed = _Signal()
 #: A block goes on without its lock (``on_unavailable="proceed"``), after `lock_failed`: ``error``.
 lock_bypassed = _Signal()
-#: An operator asked a participant to release, or broke its lock: ``action`` (``"revoke"`` or
-#: ``"break"``), ``target`` (`locks.actions.Target`), ``operator`` and ``reason`` (texts).
+#: An operator asked a participant to release, broke its lock or set a limit: ``action``
+#: (``"revoke"``, ``"break"`` or ``"limit"``), ``target`` (`locks.actions.Target`, or its
+#: `NewLimit`), ``operator`` and ``reason`` (texts).
 operator_acted = _Signal()
 
 

@@ -56,7 +56,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
-    """One lock that somebody holds or waits for.
+    """One lock that somebody holds or waits for, or a semaphore whose limit was set.
 
     :ivar key: its key; for a long key, the part that the tree has kept, and ``…``
     :ivar name: its place under the namespace
@@ -68,6 +68,7 @@ class Lock:
     :ivar holders: the holders, as many as were asked for, in order
     :ivar waiters: the waiters, as many as were asked for, first come first
     :ivar limit: the number of permits of a semaphore, None if unknown
+    :ivar limit_is_set: whether that was set at run time, and is not that of the code
     :ivar foreign: names of nodes of other recipes, such as kazoo's own `Lock`, which does not
         exclude ours
     :ivar readable: False if the ACL does not let us list the nodes
@@ -82,6 +83,7 @@ class Lock:
     holders: tuple[Contender, ...] = ()
     waiters: tuple[Contender, ...] = ()
     limit: int | None = None
+    limit_is_set: bool = False
     foreign: tuple[str, ...] = ()
     readable: bool = True
 

@@ -18,7 +18,7 @@ from distlock.keys import znodes
 from distlock.keys.templates import znode_name
 from distlock.keys.znodes import NodeName, Participant, in_line, text_in
 from distlock.lease.nodes import LeaseHolder, Term
-from distlock.queue.semaphore import limit_in
+from distlock.queue.semaphore import KEPT, limit_in
 from distlock.session.bulk_reads import FORBIDDEN, GONE, UNREAD, Outcome, Reads
 from distlock.session.programs import BATCH, Program, each
 from distlock.session.registry import session_for
@@ -79,7 +79,7 @@ def snapshot(
     depth: int | None = 1,
     budget: float = 3.0,
 ) -> Snapshot:
-    """Return the locks of a namespace that have holders or waiters, in order of their names.
+    """Return the locks that have holders, waiters or a limit that was set, in order of their names.
 
     ::
 
@@ -166,10 +166,13 @@ class ListedLock:
     waiters: Sequence[NodeName] = ()
     held_at: str = ""
     waited_at: str = ""
+    kept_at: str = ""
 
     def paths(self, depth: int | None) -> Iterator[str]:
         if self.lock.kind == "semaphore":  # its limit
             yield self.held_at
+            if self.kept_at:
+                yield self.kept_at
         yield from (f"{self.held_at}/{node.name}" for node in self.holders[:depth])
         yield from (f"{self.waited_at}/{node.name}" for node in self.waiters[:depth])
 
@@ -189,7 +192,9 @@ def locks_of(
             return
         locks = (_filled_in(listed, nodes, depth, now) for listed in of_entry)
         yield [
-            one for one in locks if one.holding or one.waiting or one.foreign or not one.readable
+            one
+            for one in locks
+            if one.holding or one.waiting or one.limit_is_set or one.foreign or not one.readable
         ]
 
 
@@ -222,9 +227,10 @@ def _listed_locks(reads: Reads, entries: Sequence[str]) -> Iterator[list[ListedL
         elif names is GONE:
             yield []
         else:
-            semaphore = any(part in names for part in PARTS)
+            kept_at = f"{lock.path}/{KEPT}" if KEPT in names else ""
+            semaphore = kept_at or any(part in names for part in PARTS)
             yield [
-                *([_semaphore(lock, permits, queue)] if semaphore else ()),
+                *([_semaphore(lock, permits, queue, kept_at)] if semaphore else ()),
                 listed_lock(lock, names),
             ]
 
@@ -232,7 +238,7 @@ def _listed_locks(reads: Reads, entries: Sequence[str]) -> Iterator[list[ListedL
 def listed_lock(lock: Lock, names: Sequence[str]) -> ListedLock:
     """Split a queue of mutexes, readers and writers into holders and waiters, as `queue` does."""
     line = in_line(names)
-    known = {*PARTS, *(node.name for node in line)}
+    known = {*PARTS, KEPT, *(node.name for node in line)}
     foreign = sorted(name for name in names if name not in known)
     lock = replace(lock, foreign=tuple(text_in(name) for name in foreign[:5]))
     if not line:
@@ -257,20 +263,21 @@ def _split(line: Sequence[NodeName]) -> tuple[list[NodeName], list[NodeName]]:
     return holders, waiters
 
 
-def _semaphore(lock: Lock, permits: Outcome, queue: Outcome) -> ListedLock:
+def _semaphore(lock: Lock, permits: Outcome, queue: Outcome, kept_at: str) -> ListedLock:
     return ListedLock(
         replace(lock, kind="semaphore", readable=FORBIDDEN not in (permits, queue)),
         znodes.leases(permits) if isinstance(permits, list) else (),
         in_line(queue) if isinstance(queue, list) else (),
         held_at=f"{lock.path}/leases",
         waited_at=f"{lock.path}/locks",
+        kept_at=kept_at,
     )
 
 
 def _filled_in(
     listed: ListedLock, nodes: Mapping[str, Outcome], depth: int | None, now: float
 ) -> Lock:
-    lock, limit = listed.lock, None
+    lock, limit, limit_is_set = listed.lock, None, False
 
     def still_there(parent: str, names: Sequence[NodeName]) -> Sequence[NodeName]:
         return [one for one in names if nodes.get(f"{parent}/{one.name}") is not GONE]
@@ -288,7 +295,10 @@ def _filled_in(
         holders = [one for one in holders if not _has_ended(nodes.get(lock.path), now)]
     elif lock.kind == "semaphore":
         written = nodes[listed.held_at]
-        limit = limit_in(written[0])[0] if isinstance(written, tuple) else None
+        if written is GONE:  # and with it the limit of the code
+            written = nodes.get(listed.kept_at)
+        if isinstance(written, tuple):
+            limit, limit_is_set = limit_in(written[0])
         holders = _granted(holders, waiters, limit)
     elif len(holders) < len(listed.holders) and (line := [*holders, *waiters]):
         holders, waiters = _split(line)  # a holder has left since the queue was listed
@@ -299,6 +309,7 @@ def _filled_in(
         holders=contenders(listed.held_at, holders, holds=True),
         waiters=contenders(listed.waited_at, waiters, holds=False),
         limit=limit,
+        limit_is_set=limit_is_set,
     )
 
 

@@ -17,10 +17,11 @@ from distlock.templatetags.distlock import who
 from distlock.text import printable
 
 from .revocation import break_node, revoke
+from .semaphore import set_limit
 
 logger = safe(logging.getLogger("distlock.audit"))
 
-Action: TypeAlias = Literal["revoke", "break"]
+Action: TypeAlias = Literal["revoke", "break", "limit"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,22 +52,47 @@ class Target:
         )
 
 
-def carry_out(action: Action, target: Target, *, operator: str, reason: str = "") -> bool:
-    """Ask the owner to release, or delete the node, and log the intent before and the outcome.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewLimit:
+    """A limit for a semaphore.
+
+    :ivar name: the place of the semaphore under the namespace
+    :ivar limit: the number of permits, None for that of the code
+    """
+
+    using: str
+    key: str
+    template: str = ""
+    name: str
+    limit: int | None
+    who: str = ""
+
+    def __str__(self) -> str:
+        return "that of the code" if self.limit is None else str(self.limit)
+
+
+def carry_out(
+    action: Action, target: Target | NewLimit, *, operator: str, reason: str = ""
+) -> bool:
+    """Ask the owner to release, delete the node, or set the limit; log the intent and the outcome.
 
     :param operator: the operator's name, for the logger ``distlock.audit``: ``root@db1``
     :return: False if the node is gone, or belongs to a lease, which has no process to ask
     :raises LockUnavailable: the lock server did not answer in time, or refused; the outcome is
         unknown
     """
-    role, one = "holder" if target.holds else "waiter", target.participant
-    what = (
-        f"{action} {printable(target.key)} in {target.using}: the {role} {printable(target.who)} "
-        f"({printable(one.path)}, token {one.token})"
-    )
+    what = f"{action} {printable(target.key)} in {target.using}: "
+    if isinstance(target, NewLimit):
+        what += str(target)
+    else:
+        role, one = "holder" if target.holds else "waiter", target.participant
+        what += f"the {role} {printable(target.who)} ({printable(one.path)}, token {one.token})"
     logger.warning("%s is about to %s. Reason: %s", operator, what, reason or "none given")
     try:
-        if action == "break":
+        if isinstance(target, NewLimit):
+            set_limit(target.using, target.name, target.limit, key=target.key)
+            done = True
+        elif action == "break":
             done = break_node(one, using=target.using)
         else:
             done = not isinstance(one, LeaseHolder) and revoke(one, using=target.using)
@@ -77,7 +103,7 @@ def carry_out(action: Action, target: Target, *, operator: str, reason: str = ""
     logger.warning("%s tried to %s: %s.", operator, what, outcome)
     if done:
         facts = {"action": action, "target": target, "operator": operator, "reason": reason}
-        announce(operator_acted, Target, target, **facts)
+        announce(operator_acted, type(target), target, **facts)
     return done
 
 

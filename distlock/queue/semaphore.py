@@ -48,7 +48,8 @@ class Limit:
     ZooKeeper keeps no limit: Curator leaves it to convention, and so everybody who uses one path
     must use one number. We write ours into the data of the `leases` node, which Curator ignores, so
     that peers can tell a mistake, and so that a limit which is set at run time reaches them all.
-    That one is also kept beside, in `KEPT`: the server removes `leases` while no permit is in use.
+    One that is set is also kept beside, in `KEPT`: the server removes `leases` when no permit is in
+    use.
 
     :ivar own: the limit in the code
     :ivar told: the limit set at run time, as far as known; it overrides `own`

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.management import get_system_username
 
-from distlock import signals, zk_lease, zk_lock
+from distlock import signals, zk_lease, zk_lock, zk_semaphore
 from distlock.locks import actions, revocation
 from tests.commands.tools import run
 from tests.inspection.tools import cleared, stand
@@ -177,3 +177,24 @@ def test_who_has_gone_while_it_was_asked_is_not_broken(
         assert status == 1
         assert out.startswith("Not broken, for it has gone meanwhile")
         assert len(tree.line("key")) == 1
+
+
+def test_a_limit_is_set_for_all_shown_and_unset(
+    tree: Tree, caplog: pytest.LogCaptureFixture
+) -> None:
+    with cleared(tree), caplog.at_level("WARNING", "distlock.audit"):
+        with zk_semaphore("mail", 3):
+            assert run("limit", "mail", "1", "--reason", "a complaint")[0] == 0
+            assert not zk_semaphore("mail", 3).acquire(timeout=0)
+            shown = run("show", "mail")[1]
+        assert "mail: semaphore, 1 of 1 held, 0 waiting" in shown
+        assert "set at run time" in shown
+        row = ["mail", "semaphore", "0/1", "0"]  # also while nobody is there
+        eventually(lambda: run("list")[1].splitlines()[1].split() == row, PATIENCE)
+        assert run("limit", "mail", "--unset")[0] == 0
+        assert zk_semaphore("mail", 3).acquire(timeout=0, leases=3)
+        zk_semaphore("mail", 3).release(3)
+        assert run("limit", "mail", "0")[0] != 0
+    intent, outcome, *_ = (record.getMessage() for record in caplog.records)
+    assert intent.endswith("is about to limit mail in default: 1. Reason: a complaint")
+    assert outcome.endswith("tried to limit mail in default: 1: done.")

@@ -17,7 +17,7 @@ def run(*arguments: str, errors: StringIO | None = None) -> tuple[int, str, str]
     status = 0
     try:
         subcommand, *rest = arguments
-        patient = [] if subcommand == "sweep" else ["--budget", f"{PATIENCE}"]
+        patient = [] if subcommand in ("limit", "sweep") else ["--budget", f"{PATIENCE}"]
         call_command("distlock", subcommand, *patient, *rest, stdout=out, stderr=errors)
     except CommandError as error:
         status = error.returncode

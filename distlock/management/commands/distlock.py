@@ -9,13 +9,14 @@ from typing import Any
 from django.apps import apps
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.management.subcommands import break_, doctor, revoke, run, server, show, sweep
+from distlock.management.subcommands import break_, doctor, limit, revoke, run, server, show, sweep
 from distlock.management.subcommands import list as list_
 
 #: Each has a HELP, `add_arguments` and `handle`.
 SUBCOMMANDS: dict[str, Any] = {
     "break": break_,
     "doctor": doctor,
+    "limit": limit,
     "list": list_,
     "revoke": revoke,
     "run": run,

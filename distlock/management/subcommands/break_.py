@@ -46,7 +46,6 @@ def act(
     command: BaseCommand, action: Action, options: dict[str, Any], words: tuple[str, str]
 ) -> list[bool]:
     """Ask the targets to release, or break their locks; return whether it was done, for each."""
-    operator = f"{get_system_username() or os.getuid()}@{process.this.host}"
     reason = printable(options["reason"])
     outcomes = []
     with exit_statuses():
@@ -55,11 +54,16 @@ def act(
             _ask(command, targets)
         for lock, one in targets:
             target = Target.of(options["using"], lock, one)
-            done = carry_out(action, target, operator=operator, reason=reason)
+            done = carry_out(action, target, operator=operator(), reason=reason)
             begin = words[0] if done else words[1]
             command.stdout.write(f"{begin}: {one} on {printable(one.participant.path)}")
             outcomes.append(done)
     return outcomes
+
+
+def operator() -> str:
+    """Return who runs the command, for the log."""
+    return f"{get_system_username() or os.getuid()}@{process.this.host}"
 
 
 def _targets(options: dict[str, Any]) -> list[tuple[Lock, Contender]]:

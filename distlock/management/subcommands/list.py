@@ -13,7 +13,7 @@ from distlock.inspection.tree import snapshot
 from distlock.inspection.wait_graph import cycles
 from distlock.management import output
 
-HELP = "List the locks that somebody holds or waits for."
+HELP = "List the locks that somebody holds or waits for, and the limits that were set."
 
 HEADING = ("KEY", "KIND", "HELD", "FOR", "WAIT", "LONGEST", "BY")
 

@@ -39,6 +39,8 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
 def _lines(lock: Lock) -> Iterator[str]:
     of = f" of {lock.limit}" if lock.limit is not None else ""
     yield f"{lock}: {lock.kind}, {lock.holding}{of} held, {lock.waiting} waiting"
+    if lock.limit_is_set:
+        yield "The limit was set at run time, in place of that of the code."
     if not lock.readable:
         yield "The ACL does not let us read who is there."
     if lock.foreign:
