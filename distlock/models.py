@@ -28,6 +28,7 @@ class Lock(models.Model):
         permissions: ClassVar = [
             ("revoke_lock", "Can ask for the release of a lock"),
             ("break_lock", "Can break a lock"),
+            ("limit_lock", "Can change the limit of a semaphore"),
         ]
 
     def __str__(self) -> str:

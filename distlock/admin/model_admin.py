@@ -1,4 +1,4 @@
-"""Serves the admin pages: holders and waiters of all locks, and an operator's two actions."""
+"""Serves the admin pages: holders and waiters of all locks, and an operator's three actions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Final
 from unicodedata import normalize
 from urllib.parse import urlencode
 
+from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
@@ -34,7 +35,7 @@ from distlock.inspection.state import ORDERS, Snapshot
 from distlock.inspection.tree import look, snapshot
 from distlock.inspection.wait_graph import Cycle
 from distlock.locks import actions
-from distlock.locks.actions import Action, Target
+from distlock.locks.actions import Action, NewLimit, Target
 from distlock.models import Lock
 from distlock.text import MAX_SHOWN, printable
 
@@ -117,9 +118,15 @@ class Query:
         return sorted(sorted(found, key=ORDERS["key"]), key=ORDERS[self.order])
 
 
+class LimitForm(forms.Form):
+    """Asks for the limit of a semaphore."""
+
+    limit = forms.IntegerField(label=_("New limit"), min_value=1)
+
+
 @admin.register(Lock)
 class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  # not at run time
-    """The locks of all aliases. Viewing, asking and breaking need one permission each."""
+    """The locks of all aliases. Viewing and each of the actions need a permission."""
 
     def get_urls(self) -> list[URLPattern]:
         name = "distlock_lock"
@@ -130,6 +137,7 @@ class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  
             path("<path:object_id>/change/", view(self.detail_view), name=f"{name}_change"),
             path("<path:object_id>/revoke/", act, {"action": "revoke"}, name=f"{name}_revoke"),
             path("<path:object_id>/break/", act, {"action": "break"}, name=f"{name}_break"),
+            path("<path:object_id>/limit/", view(self.limit_view), name=f"{name}_limit"),
         ]
 
     def list_view(self, request: HttpRequest) -> HttpResponse:
@@ -173,8 +181,10 @@ class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  
             "lines": [_line(one) for one in found],
             "may_revoke": _may(request, "revoke_lock"),
             "may_break": _may(request, "break_lock"),
+            "may_limit": _may(request, "limit_lock"),
             "revoke_address": self._address("revoke", lock),
             "break_address": self._address("break", lock),
+            "limit_address": self._address("limit", lock),
             "entries": LogEntry.objects.filter(
                 content_type=ContentType.objects.get_for_model(Lock), object_id=lock.pk
             ).select_related("user")[:10],
@@ -234,7 +244,11 @@ class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  
                 self._act(request, reading, lock, action, target)
                 if not reading.trouble:  # or else the outcome is unknown
                     return HttpResponseRedirect(self._address("change", lock))
-            context = {"contender": contender, "consequence": actions.consequence(seen, contender)}
+            context = {
+                "contender": contender,
+                "consequence": actions.consequence(seen, contender),
+                "acted": request.method == "POST",
+            }
         context |= {
             "title": _("Ask to release") if asks else _("Break the lock"),
             "lock": lock,
@@ -243,8 +257,42 @@ class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  
         }
         return self._answer(request, "confirm", reading, context)
 
+    @transaction.non_atomic_requests
+    def limit_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Set the limit of a semaphore, or unset it, after a confirmation."""
+        _require(request, "view_lock")
+        _require(request, "limit_lock")
+        lock = Lock(id=unquote(object_id))
+        if lock.name.startswith("@") or "/" in lock.name:
+            raise Http404  # no semaphore is there
+        reading = _reading(lock.using)
+        found = _locks(_look(reading, lock), lock)
+        unset = "unset" in request.POST
+        form = LimitForm(request.POST if request.method == "POST" and not unset else None)
+        acts = not reading.trouble and (unset or form.is_valid())
+        if acts:
+            limit = None if unset else form.cleaned_data["limit"]
+            target = NewLimit(using=lock.using, key=lock.key, name=lock.name, limit=limit)
+            self._act(request, reading, lock, "limit", target)
+            if not reading.trouble:
+                return HttpResponseRedirect(self._address("change", lock))
+        context = {
+            "title": _("Change the limit"),
+            "lock": lock,
+            "seen": next((one for one in found if one.kind == "semaphore"), None),
+            "form": form,
+            "acted": acts,
+            "lock_address": self._address("change", lock),
+        }
+        return self._answer(request, "limit", reading, context)
+
     def _act(
-        self, request: HttpRequest, reading: Reading, lock: Lock, action: Action, target: Target
+        self,
+        request: HttpRequest,
+        reading: Reading,
+        lock: Lock,
+        action: Action,
+        target: Target | NewLimit,
     ) -> None:
         did = _text(action, target)
         user_id: Any = request.user.pk
@@ -253,7 +301,7 @@ class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  
             content_type=ContentType.objects.get_for_model(Lock),
             object_id=lock.pk,
             object_repr=str(lock)[:200],
-            action_flag=CHANGE if action == "revoke" else DELETION,
+            action_flag=DELETION if action == "break" else CHANGE,
             change_message=gettext("%(act)s Not confirmed: outcome unknown.") % {"act": did},
         )
         operator = f"The user {request.user.get_username()!a}"
@@ -340,7 +388,13 @@ def _find(
     return None
 
 
-def _text(action: Action, target: Target) -> str:
+def _text(action: Action, target: Target | NewLimit) -> str:
+    if isinstance(target, NewLimit):
+        if target.limit is None:
+            text = gettext("Unset the limit of %(lock)s, so that of the code counts again.")
+        else:
+            text = gettext("Set the limit of %(lock)s to %(limit)d.")
+        return text % {"lock": printable(target.key), "limit": target.limit}
     if action == "revoke":
         text = gettext("Asked %(who)s to release %(lock)s (%(node)s, token %(token)d).")
     elif target.holds:

@@ -1,4 +1,4 @@
-"""A content type and three permissions for locks, and the table of the history."""
+"""A content type and four permissions for locks, and the table of the history."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class Migration(migrations.Migration):
                 "permissions": [
                     ("revoke_lock", "Can ask for the release of a lock"),
                     ("break_lock", "Can break a lock"),
+                    ("limit_lock", "Can change the limit of a semaphore"),
                 ],
                 "managed": False,
                 "default_permissions": ("view",),

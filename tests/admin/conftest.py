@@ -47,4 +47,4 @@ def make_operator() -> MakeOperator:
 @pytest.fixture
 def operator(make_operator: MakeOperator) -> Client:
     """The browser of somebody who may do all that there is to do with locks."""
-    return make_operator("view_lock", "revoke_lock", "break_lock")
+    return make_operator("view_lock", "revoke_lock", "break_lock", "limit_lock")

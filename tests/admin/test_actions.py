@@ -11,11 +11,12 @@ from django.contrib.auth.models import User
 from django.db import DatabaseError, connection
 from django.test import Client
 
-from distlock import LockUnavailable, zk_lease, zk_lock
+from distlock import LockUnavailable, zk_lease, zk_lock, zk_semaphore
 from distlock.locks import actions
 from distlock_chaos.proxy import TcpProxy
 from tests.admin.tools import LIST, MakeOperator, address, markup, of, rows, said
 from tests.inspection.tools import cleared, stand, the_lock
+from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, Tree
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
@@ -155,6 +156,33 @@ def test_a_lease_can_be_broken_and_not_asked(operator: Client) -> None:
     assert lease.holder() is not None
     operator.post(end)
     assert lease.holder() is None
+
+
+def test_a_limit_is_set_for_all_after_a_confirmation_and_unset(
+    tree: Tree, operator: Client, make_operator: MakeOperator
+) -> None:
+    other = make_operator("view_lock", "revoke_lock", "break_lock", name="other")
+    change = address("mail", "limit")
+    with cleared(tree):
+        with zk_semaphore("mail", 3):
+            assert change in markup(operator.get(address("mail")))
+            assert change not in markup(other.get(address("mail")))
+            assert other.post(change, {"limit": 1}).status_code == 403
+            assert "1 of 3 held, 0 wait" in said(operator.get(change))
+            assert operator.post(change, {"limit": 0}).status_code == 200
+            assert the_lock("mail").limit == 3
+            assert operator.post(change, {"limit": 1})["Location"] == address("mail")
+            assert not zk_semaphore("mail", 3).acquire(timeout=0)
+        eventually(lambda: not the_lock("mail").holding, PATIENCE)
+        page = said(operator.get(address("mail")))
+        assert "0 of 1 held, 0 wait limit set at run time" in page
+        assert "operator : Set the limit of mail to 1." in page
+        assert "0 of 1" in said(operator.get(LIST))
+        operator.post(change, {"unset": "Unset it"})
+        assert zk_semaphore("mail", 3).acquire(timeout=0, leases=3)
+        zk_semaphore("mail", 3).release(3)
+        assert operator.post(address("@leases", "limit"), {"limit": 1}).status_code == 404
+    assert [entry.action_flag for entry in LogEntry.objects.all()] == [CHANGE, CHANGE]
 
 
 # --- who may -------------------------------------------------------------------------------------

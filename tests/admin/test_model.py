@@ -33,7 +33,7 @@ def test_the_permissions_are_these_three() -> None:
         content_type__app_label="distlock", content_type__model="lock"
     )
     names = found.values_list("codename", flat=True)
-    assert sorted(names) == ["break_lock", "revoke_lock", "view_lock"]
+    assert sorted(names) == ["break_lock", "limit_lock", "revoke_lock", "view_lock"]
 
 
 def test_there_is_no_table() -> None:

@@ -21,7 +21,7 @@ from tests.kit.helpers import ROOT, raw_client
 
 #: Who may do what. All may open the admin.
 OPERATORS = {
-    "chief": ["view_lock", "revoke_lock", "break_lock"],
+    "chief": ["view_lock", "revoke_lock", "break_lock", "limit_lock"],
     "viewer": ["view_lock"],
     "revoker": ["view_lock", "revoke_lock"],
     "breaker": ["view_lock", "break_lock"],
