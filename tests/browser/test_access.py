@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from distlock import zk_semaphore
 from distlock_chaos.ports import free_ports
 from tests.browser.axe import findings
 from tests.browser.chromium import Tab
@@ -62,8 +63,9 @@ class Looks:
 
 
 @pytest.fixture
-def pages(crew: Crew, key: str) -> Callable[[Tab], Iterator[str]]:
+def pages(crew: Crew, key: str) -> Iterator[Callable[[Tab], Iterator[str]]]:
     """Visits each kind of page, with something to see on it."""
+    limited = f"{key}:limited"
     key = f"{key}:{'long' * 30}"
     crew.hold(key, "POST /products/camera/buy/")
     crew.wait(key, "a job")
@@ -83,8 +85,15 @@ def pages(crew: Crew, key: str) -> Callable[[Tab], Iterator[str]]:
             tab.click(f"a[data-action={action}]")
             tab.sees("#distlock-confirm")
             yield action
+        tab.go(detail(limited))
+        tab.click("#distlock-limit")
+        tab.sees("#distlock-confirm", text="New limit")
+        yield "limit"
 
-    return visit
+    semaphore = zk_semaphore(limited, 3)
+    semaphore.limit = 2
+    yield visit
+    del semaphore.limit
 
 
 def test_each_page(
