@@ -22,7 +22,7 @@ from distlock.keys import templates, znodes
 from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import current
 from distlock.queue.semaphore import KEPT, Limit, setting, whole
-from distlock.session.programs import Program, below, each
+from distlock.session.programs import Program, each
 from distlock.session.registry import session_for
 from distlock.transactions import end_statements, refuse_open_transaction
 
@@ -32,6 +32,7 @@ from .lock import BlockEnd, Busy, KeyLock, OnUnavailable, Options
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from distlock.engine.protocol import Requests
     from distlock.keys.znodes import Participant
     from distlock.owner.owner import Owner
 
@@ -303,16 +304,22 @@ def set_limit(using: str, name: str, limit: int | None, *, key: str) -> None:
     leases, kept = f"{path}/leases", f"{path}/{KEPT}"
     data = b"" if limit is None else setting(whole(limit, "limit"))
 
+    def steps(make: Requests) -> list[Any]:
+        keep = make.deletion(kept) if limit is None else make.writing(kept, data, -1)
+        return [keep, make.writing(leases, data, -1)]
+
     def program() -> Program[None]:
-        """Write what is kept first: who misses that finds `leases`, which somebody has to make."""
-        if limit is None:
-            yield from each([partial(session.remove, kept, -1)], NoNode)
-        else:
+        missing = (
+            partial(session.create_containers, leases, data=data),
+            partial(session.create_persistent, kept, data),
+        )
+        while True:
             try:
-                yield from below(session, path, partial(session.create_persistent, kept, data))
-            except NodeExists:
-                yield partial(session.write, kept, data, -1)
-        yield from below(session, leases, partial(session.write, leases, data, -1))
+                yield partial(session.transact, steps)
+            except NoNode:
+                yield from each(missing, NodeExists, NoNode)
+            else:
+                return
 
     session.run(program(), key=key)
 

@@ -14,6 +14,8 @@ How it is safe:
   so our turn lasts as long as the session, and does not end with the session deadline.
 - The limit and the permits in use are read right before each list of the queue, and a changed limit
   before a list of the permits, which judges by it.
+- While nobody holds, the server removes the permits' node. It is made anew with the limit that was
+  set, if one was; and it may be there already when it was read as missing, so it is read again.
 - A permit that is lost before all are there is taken anew, if it is still our turn.
 
 Source: Curator's ``InterProcessSemaphoreV2``.

@@ -54,8 +54,8 @@ def test_a_limit_that_was_set_outlives_an_idle_semaphore_until_it_is_unset(
         permits.tree.client.delete(permits.queue)
 
     semaphore = zk_semaphore(KEY, 1)
+    semaphore.limit = 3
     with semaphore:
-        semaphore.limit = 3
         semaphore.limit = 2
     eventually(lambda: not permits.names() and not permits.line(), PATIENCE)
     idle()
