@@ -12,6 +12,7 @@ from distlock.inspection.state import Contender, Lock
 from distlock.keys.znodes import Participant
 from distlock.lease.nodes import LeaseHolder
 from distlock.logs.loggers import safe
+from distlock.session.registry import session_for
 from distlock.signals import announce, operator_acted
 from distlock.templatetags.distlock import who
 from distlock.text import printable
@@ -90,7 +91,8 @@ def carry_out(
     logger.warning("%s is about to %s. Reason: %s", operator, what, reason or "none given")
     try:
         if isinstance(target, NewLimit):
-            set_limit(target.using, target.name, target.limit, key=target.key)
+            session = session_for(target.using)
+            set_limit(session, f"{session.root}/{target.name}", target.limit, key=target.key)
             done = True
         elif action == "break":
             done = break_node(one, using=target.using)

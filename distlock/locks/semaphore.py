@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from distlock.engine.protocol import Requests
     from distlock.keys.znodes import Participant
     from distlock.owner.owner import Owner
+    from distlock.session.session import Session
 
     Awaited: TypeAlias = Attempt[SemaphoreContender]
 
@@ -281,26 +282,25 @@ class Semaphore(Permits):
 
     @limit.setter
     def limit(self, limit: int) -> None:
-        set_limit(self.using, self._name, limit, key=self.key)
+        session = session_for(self.using)
+        set_limit(session, self._path(session), limit, key=self.key)
         self._limit.told = limit
 
     @limit.deleter
     def limit(self) -> None:
-        set_limit(self.using, self._name, None, key=self.key)
+        session = session_for(self.using)
+        set_limit(session, self._path(session), None, key=self.key)
         self._limit.told = None
 
     def _taking(self, blocking: bool, timeout: Any, leases: int) -> Call[Hold | None]:
         return self._without_block(blocking, timeout, wanted=whole(leases, "leases"))
 
 
-def set_limit(using: str, name: str, limit: int | None, *, key: str) -> None:
-    """Set the limit of a semaphore for all, None for that of their code.
+def set_limit(session: Session, path: str, limit: int | None, *, key: str) -> None:
+    """Set the limit of the semaphore under `path` for all, None for that of their code.
 
-    :param name: its place under the namespace
     :raises LockUnavailable: the lock server did not answer in time, or refused
     """
-    session = session_for(using)
-    path = f"{session.root}/{name}"
     leases, kept = f"{path}/leases", f"{path}/{KEPT}"
     data = b"" if limit is None else setting(whole(limit, "limit"))
 
