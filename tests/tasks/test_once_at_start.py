@@ -57,6 +57,24 @@ def test_the_next_one_is_queued_while_one_runs(troupe: Fleet, key: str) -> None:
     assert free(task, key)
 
 
+@pytest.mark.parametrize("end", ["failure", "retries", "killed"])
+def test_however_often_one_is_asked_for_during_a_run_it_runs_once_more(
+    troupe: Fleet, key: str, end: str
+) -> None:
+    task = troupe.task("once_until_start", TASKS)
+    first = task.delay(key, f"{key}-1", end)
+    troupe.stage.await_entry(f"{key}-1")
+    second = task.delay(key, f"{key}-2")
+    assert {task.delay(key, f"{key}-3").id for _ in range(3)} == {second.id} != {first.id}
+    eventually(lambda: second.state == states.RETRY, PATIENCE, "the second one put off")
+    for actor in (f"{key}-1", f"{key}-2"):
+        troupe.stage.let_go(actor)
+    assert second.get(timeout=PATIENCE) == f"{key}-2"
+    eventually(lambda: first.state == states.FAILURE, PATIENCE, "the first one ended")
+    assert not troupe.stage.told(f"{key}-3", "enter")
+    assert free(task, key)
+
+
 @pytest.mark.usefixtures("distlock_settings")
 def test_a_run_that_has_begun_leaves_the_lease_of_the_next_one(
     report: Any, runs: list[Any], key: str, caplog: pytest.LogCaptureFixture

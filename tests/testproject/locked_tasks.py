@@ -162,10 +162,24 @@ def once(key: str, actor: str) -> str:
     return actor
 
 
-@task(base=QueuedOnce, once_ttl=120, unlock_at_start=True)
+@task(
+    base=QueuedOnce,
+    bind=True,
+    once_ttl=120,
+    unlock_at_start=True,
+    max_retries=1,
+    default_retry_delay=0,
+)
 @zk_locked("<key>")
-def once_until_start(key: str, actor: str) -> str:
+def once_until_start(self: Any, key: str, actor: str, end: str = "") -> str:
+    """Play, and end well, or as `end` says."""
     stage().play(actor)
+    if end == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if end == "retries":
+        self.retry()
+    if end == "failure":
+        raise ZeroDivisionError
     return actor
 
 
