@@ -83,9 +83,9 @@ def is_prefix(value: object) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[\w.-]+", value) is not None
 
 
-def _key_prefix(value: object) -> bool:
+def _function(value: object) -> bool:
     try:
-        return is_prefix(value) and ("." not in value or callable(import_string(value)))  # type: ignore[operator,arg-type]
+        return isinstance(value, str) and callable(import_string(value))
     except ImportError:
         return False
 
@@ -123,10 +123,14 @@ _RULES: Final[dict[str, tuple[Any, str]]] = {
     "NODE_DATA": (lambda v: v in ("full", "owner"), "'full' or 'owner'"),
     "LABEL": (lambda v: v in ("route", "path"), "'route' or 'path'"),
     "KEY_PREFIX": (
-        _key_prefix,
+        lambda v: is_prefix(v) and ("." not in v or _function(v)),
         (
             'a text of letters, digits, _ and -, such as "shop", or the dotted path of a function '
             "that can be imported and returns one; or leave it out"
         ),
+    ),
+    "BESIDE": (
+        lambda v: v is None or _function(v),
+        "the dotted path of a function that can be imported and returns the old lock, or None",
     ),
 }

@@ -198,6 +198,7 @@ class Configuration:
     history: int = 0
     history_slow: float = 1.0
     replicas: int = 0
+    beside: str | None = None
 
 
 class Settings(Protocol):

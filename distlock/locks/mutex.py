@@ -20,7 +20,7 @@ from distlock.contenders.batch import BatchMember
 from distlock.contenders.contender import QueuedContender
 from distlock.contenders.waiting import Attempt
 from distlock.engine.calls import Call
-from distlock.exceptions import DeadlockDetected, LockLost, NotOwner
+from distlock.exceptions import DeadlockDetected, LockBusy, LockLost, NotOwner
 from distlock.inspection.tree import participant
 from distlock.keys import templates
 from distlock.logs.loggers import logger
@@ -28,10 +28,12 @@ from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import Owner, current
 from distlock.queue.policies import MUTEX, UNFAIR
 from distlock.session.registry import session_for
+from distlock.signals import announce, lock_contended
 from distlock.transactions import keep_until_end, refuse_open_transaction
 
 from .deadlocks import detector_for
 from .lock import BlockEnd, Busy, KeyLock, OnUnavailable, Options
+from .old_lock import OldLock
 from .revocation import listener
 
 if TYPE_CHECKING:
@@ -75,9 +77,11 @@ class Mutex(KeyLock):
             return
         if process.noticed_pid != getpid():
             self._held_by(current())  # raises: a forked child has nothing of its parent's
-        owner.let_go(self._id, held, clean=clean)
+        error = owner.let_go(self._id, held, clean=clean)
         if held.grant.lost:
             raise lost(held.hold, TOO_LATE)
+        if error is not None:
+            raise error
 
     @property
     def held(self) -> bool:
@@ -168,6 +172,48 @@ class Mutex(KeyLock):
         entered: Callable[[Hold], object] | None = None,
         *,
         quiet: bool = False,
+    ) -> Call[Hold | None]:
+        conf = configuration(self.using)
+        # The other kinds are not what the site had; and an owner that re-enters has the old lock.
+        if conf.beside is None or type(self) is not Mutex or owner.depth(self._id):
+            return self._own_call(owner, blocking, timeout, entered, quiet=quiet)
+        limit = self._wait_limit(blocking, timeout)
+        old = OldLock(conf, self.key)
+        own: Call[Hold | None] | None = None
+
+        def steps(wake: Wake) -> Steps[Hold | None]:
+            nonlocal own
+            try:
+                rest = yield from old.take(limit)
+            except LockBusy as busy:
+                announce(lock_contended, Mutex, self, waited=busy.waited)
+                if entered is None or quiet:
+                    return None
+                raise
+            own = self._own_call(owner, True, rest, entered, quiet=quiet)
+            hold = yield from own.steps(wake)
+            if hold is None:
+                undo()
+            else:
+                owner.held[self._id].release_old = old.release
+            return hold
+
+        def undo() -> None:
+            if own is not None:
+                own.undo()
+            if error := old.release():
+                raise error
+
+        return Call(steps, undo)
+
+    def _own_call(
+        self,
+        owner: Owner,
+        blocking: bool,
+        timeout: Any,
+        entered: Callable[[Hold], object] | None,
+        *,
+        quiet: bool,
     ) -> Call[Hold | None]:
         depth = owner.depth(self._id)
         attempt: Attempt[InLine] | None = None

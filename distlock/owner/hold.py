@@ -245,7 +245,16 @@ class Held:
     :param sender: the class of the lock, the sender of its signals
     """
 
-    __slots__ = ("count", "grant", "hold", "kept", "sender", "started", "transactions")
+    __slots__ = (
+        "count",
+        "grant",
+        "hold",
+        "kept",
+        "release_old",
+        "sender",
+        "started",
+        "transactions",
+    )
 
     def __init__(self, sender: type, hold: Hold, grant: Grant) -> None:
         self.sender = sender
@@ -256,6 +265,8 @@ class Held:
         self.kept = 0
         self.started = time.monotonic()
         self.transactions: list[Atomic] = []
+        #: Releases the lock that was taken before this one (``BESIDE``), and returns its error.
+        self.release_old: Callable[[], Exception | None] | None = None
         grant.listen(partial(announce_change, sender, hold))
 
     def announce_end(self) -> None:

@@ -152,8 +152,8 @@ class Owner:
         else:
             self.let_go(identity, held)
 
-    def let_go(self, identity: Identity, held: Held, *, clean: bool = False) -> None:
-        """Release a lock, however often it was acquired.
+    def let_go(self, identity: Identity, held: Held, *, clean: bool = False) -> Exception | None:
+        """Release a lock, however often it was acquired; return the error of an old lock beside it.
 
         :param clean: whether its transaction has just ended, so that no statement is under way
         """
@@ -161,8 +161,10 @@ class Owner:
             end_statements(held.transactions)
         # In this order, an interrupted call can be repeated.
         held.grant.leave()
+        error = held.release_old and held.release_old()
         self.held.pop(identity, None)
         held.announce_end()
+        return error
 
     def release_all(self, *, keep: Collection[object] = ()) -> list[str]:
         """Release all locks but `keep`, however often acquired, and return their keys.

@@ -27,8 +27,10 @@ from tests.kit.helpers import eventually
 
 #: What the examples import, and what the reader has written or installed.
 MODULES: dict[str, dict[str, Any]] = {
+    "pglock": {"advisory": object},
     "payments": {"charge": MagicMock(name="charge")},
     "shop": {"models": models},
+    "shop.locks": {"old_lock": MagicMock(name="old_lock")},
     "django_celery_beat": {},
     "django_celery_beat.schedulers": {"DatabaseScheduler": Scheduler},
 }
