@@ -56,6 +56,8 @@ def project(
     for its_signal in _signals():
         monkeypatch.setattr(its_signal, "receivers", list(its_signal.receivers))
     monkeypatch.setattr(_state, "_on_app_finalizers", set(_state._on_app_finalizers))
+    # Celery makes the first app of a process the default one, such as a test's that is over.
+    monkeypatch.setattr(_state, "default_app", None)
     handler = signal.getsignal(signal.SIGTERM)
     with isolate_apps("example_project.shop"):
         yield

@@ -209,7 +209,7 @@ def test_a_path_that_leads_to_no_function_is_refused(set_options: SetOptions, pa
 
 
 def test_a_task_is_put_off_while_the_old_lock_is_busy() -> None:
-    with Celery(broker="memory://", backend="cache+memory://", set_as_current=False) as app:
+    with Celery("app", broker="memory://", backend="cache+memory://", set_as_current=False) as app:
 
         @zk_locked(KEY)
         def work() -> None: ...
