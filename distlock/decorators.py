@@ -61,6 +61,7 @@ def zk_locked(
     until: Literal["block", "commit"] = "block",
     on_revoke: Callable[[Mutex], object] | None = None,
     max_hold: Any = None,
+    hold_at_least: Any = None,
     cancel_on_loss: bool = False,
     on_unavailable: OnUnavailable = "raise",
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -99,6 +100,8 @@ def zk_locked(
     :param until: "commit" keeps the lock until an open transaction has ended, as in `zk_lock`
     :param on_revoke: called with the lock, in a thread of its own, when somebody asks for it
     :param max_hold: seconds (number or timedelta) after which a hold is given up, as in `zk_lock`
+    :param hold_at_least: seconds (number or timedelta) for which the key stays taken from the call
+        on, as in `zk_lock`; not with `mode`
     :param cancel_on_loss: True cancels the call of a coroutine function when the lock is lost, and
         raises `LockLost`, as in `zk_lock`
     :param on_unavailable: "proceed" calls the function **without the lock** where the lock server
@@ -108,9 +111,11 @@ def zk_locked(
     :raises LockKeyError: at decoration for a malformed template, or one that names no argument of
         the function; at the call for an empty value
     """
-    if mode is not None and (mode not in ("read", "write") or handoff or not fair):
+    alone = handoff or not fair or hold_at_least is not None
+    if mode is not None and (mode not in ("read", "write") or alone):
         raise ValueError(
-            f'mode= is "read" or "write", without handoff= and fair=False, not {mode!r:.80}.'
+            f'mode= is "read" or "write", without handoff=, fair=False and hold_at_least=, not '
+            f"{mode!r:.80}."
         )
     options = Options(
         timeout=timeout,
@@ -121,6 +126,7 @@ def zk_locked(
         until=until,
         on_revoke=on_revoke,
         max_hold=max_hold,
+        hold_at_least=hold_at_least,
         cancel_on_loss=cancel_on_loss,
         on_unavailable=on_unavailable,
     )

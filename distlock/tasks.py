@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
+from .inspection.tree import sweep_cool_downs
 from .lease import persistent
 
 
@@ -11,6 +12,9 @@ from .lease import persistent
 def sweep(using: str = "default") -> int:
     """Remove the leases that have expired, and return their number. Run it from celery beat.
 
+    It also removes what ``hold_at_least=`` has left.
+
     :param using: the alias in ``DISTLOCK``
     """
+    sweep_cool_downs(using)
     return persistent.sweep(using).removed

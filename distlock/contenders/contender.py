@@ -25,6 +25,7 @@ from distlock.queue.local_line import Line, LocalLine
 from distlock.queue.machine import Machine
 from distlock.queue.states import State
 
+from .cool_down import remove_after
 from .grant import Grant
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class QueuedContender(Grant):
     _giver: QueuedContender | None = None
     #: Whether the caller was woken to a grant.
     _told = False
+    #: The server's time at the last sight of it, in seconds, and our own (`time.monotonic`) then.
+    _seen_at: tuple[float, float] | None = None
     #: The name of the node that the caller deletes itself.
     _deleting = ""
     #: Since when only worn nodes of others were seen first in the line.
@@ -316,7 +319,26 @@ class QueuedContender(Grant):
             if not self._attends:  # the first answers; from any thread
                 self.session.soon(self._attend)
         elif connection == self._connection:
+            if type(value) is list and znodes.UNTIL in "/".join(value):
+                value = self._without_ended(value)
             self.apply(event(value, error and _PROBLEMS.get(type(error), error)))
+
+    def server_time(self, *, at_most: bool = False) -> float:
+        """Return the least that the server's time may be now, in seconds; 0 if it is unknown.
+
+        :param at_most: return the most, once the own node was created
+        """
+        then, answered_at = self._seen_at or (0.0, time.monotonic())
+        return then + time.monotonic() - (self.asked_at if at_most else answered_at)
+
+    def _without_ended(self, names: list[str]) -> list[str]:
+        """Return the names of a line without ended cool-downs; the others are removed in time."""
+        now = self.server_time()
+        for name in names:
+            end = znodes.cool_down_end(name)
+            if end is not None and self._seen_at is not None:
+                remove_after(self.session, f"{self.path}/{name}", end - now)
+        return znodes.without_ended(names, now)
 
     def _created(self, connection: int, value: Any, error: BaseException | None) -> None:
         self._creating = False
@@ -325,6 +347,7 @@ class QueuedContender(Grant):
         elif error is not None:
             self._answered(connection, lambda _, error: e.Created(None, error), value, error)
         elif connection == self._connection and not self._over:
+            self._seen_at = value[1].mtime / 1000, time.monotonic()
             self.apply(e.Created(_node(*value)))
         else:
             self._delete_orphan(value)
@@ -401,7 +424,14 @@ class QueuedContender(Grant):
 
     def _read(self, effect: e.Read) -> None:
         path = f"{self.path}/{effect.name}"
-        self.session.read(path, self._answer(partial(_node_read, effect.name)))
+        self.session.read(path, self._answer(partial(self._node_read, effect.name)))
+
+    def _node_read(self, name: str, value: Any, error: e.Error) -> e.NodeRead:
+        if error:
+            return e.NodeRead(name, error=error)
+        data, stat = value
+        self._seen_at = self._seen_at or (stat.mtime / 1000, time.monotonic())
+        return e.NodeRead(name, _node(name, stat), data)
 
     def _watch(self, effect: e.Watch) -> None:
         name = effect.name
@@ -506,13 +536,6 @@ def _line_read(value: Any, error: e.Error) -> e.LineRead:
     data, stat = value
     plain = not (data or stat.version or stat.aversion)
     return e.LineRead(stat.czxid, stat.version, plain)
-
-
-def _node_read(name: str, value: Any, error: e.Error) -> e.NodeRead:
-    if error:
-        return e.NodeRead(name, error=error)
-    data, stat = value
-    return e.NodeRead(name, _node(name, stat), data)
 
 
 def _watched(name: str, value: Any, error: e.Error) -> e.Watched:

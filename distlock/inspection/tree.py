@@ -22,7 +22,7 @@ from distlock.queue.semaphore import KEPT, limit_in
 from distlock.session.bulk_reads import FORBIDDEN, GONE, UNREAD, Outcome, Reads
 from distlock.session.programs import BATCH, Program, each
 from distlock.session.registry import session_for
-from distlock.session.server_time import Clock, server_clock, time_at
+from distlock.session.server_time import Clock, reading, server_clock, time_at
 from distlock.session.session import Session
 
 from .state import LEADER, LEASES, Contender, Lock, Mode, Snapshot, key_of
@@ -54,6 +54,9 @@ def participants(
     :param first: how many are wanted, None for all
     """
     (names,) = yield from each([partial(session.children, path)], NoNode)
+    if names and znodes.has_cool_down(names):
+        clock = yield from reading(session)
+        names = znodes.without_ended(names, clock.now())
     nodes = [f"{path}/{node.name}" for node in order(names or ())]
     first = len(nodes) if first is None else first
     found: list[Participant] = []
@@ -116,6 +119,36 @@ def look(
     if key not in entries and key.isprintable() and _NAME.fullmatch(key):
         entries.append(key)
     return _look_at(reads, entries, depth)
+
+
+def sweep_cool_downs(using: str = "default") -> int:
+    """Remove what ``hold_at_least=`` has left, where its time is over, and return how many.
+
+    Exclusion does not depend on it, as with `lease.persistent.sweep`.
+
+    :param using: the alias in ``DISTLOCK``
+    :raises LockUnavailable: the lock server did not answer in time, or refused
+    """
+    session = session_for(using)
+
+    def program() -> Program[int]:
+        clock = yield from reading(session)
+        (names,) = yield from each([partial(session.children, session.root)], NoNode)
+        lines = [f"{session.root}/{name}" for name in names or () if not name.startswith("@")]
+        removed = 0
+        for start in range(0, len(lines), BATCH):
+            some = lines[start : start + BATCH]
+            listed = yield from each([partial(session.children, line) for line in some], NoNode)
+            ended = [
+                f"{line}/{name}"
+                for line, names in zip(some, listed, strict=True)
+                for name in {*(names or ())} - {*znodes.without_ended(names or (), clock.now())}
+            ]
+            yield from each([partial(session.remove, path, -1) for path in ended], NoNode)
+            removed += len(ended)
+        return removed
+
+    return session.run(program(), key=session.root)
 
 
 def _entries(reads: Reads, select: Callable[[str], bool] | None) -> list[str]:
@@ -181,7 +214,7 @@ def locks_of(
     reads: Reads, entries: Sequence[str], depth: int | None, clock: Clock
 ) -> Iterator[list[Lock]]:
     """Yield the locks of each entry, up to the first for which the time was too short."""
-    listed_locks = list(_listed_locks(reads, entries))
+    listed_locks = list(_listed_locks(reads, entries, clock))
     wanted = [
         path for of_entry in listed_locks for listed in of_entry for path in listed.paths(depth)
     ]
@@ -198,7 +231,7 @@ def locks_of(
         ]
 
 
-def _listed_locks(reads: Reads, entries: Sequence[str]) -> Iterator[list[ListedLock]]:
+def _listed_locks(reads: Reads, entries: Sequence[str], clock: Clock) -> Iterator[list[ListedLock]]:
     """List the names under each entry, until the time is up."""
     root = reads.session.root
     paths = [f"{root}/{entry}" for entry in entries if not entry.startswith(LEASES)]
@@ -231,7 +264,7 @@ def _listed_locks(reads: Reads, entries: Sequence[str]) -> Iterator[list[ListedL
             semaphore = kept_at or any(part in names for part in PARTS)
             yield [
                 *([_semaphore(lock, permits, queue, kept_at)] if semaphore else ()),
-                listed_lock(lock, names),
+                listed_lock(lock, znodes.without_ended(names, clock.now())),
             ]
 
 
@@ -249,7 +282,9 @@ def listed_lock(lock: Lock, names: Sequence[str]) -> ListedLock:
 
 
 def _split(line: Sequence[NodeName]) -> tuple[list[NodeName], list[NodeName]]:
-    """Return the holders and the waiters of a queue."""
+    """Return the holders and the waiters of a queue; a cool-down waits behind its holder."""
+    if len(line) > 1 and line[0].sequence == line[1].sequence and _cools(line[0]):
+        line = [line[1], line[0], *line[2:]]
     holders: list[NodeName] = []
     waiters: list[NodeName] = []
     writer: int | None = None
@@ -257,10 +292,15 @@ def _split(line: Sequence[NodeName]) -> tuple[list[NodeName], list[NodeName]]:
         reads = node.kind == znodes.READ
         # A writer that reads, too, has two nodes with the same number.
         before = writer if reads else line[0].sequence
-        (holders if before in (None, node.sequence) else waiters).append(node)
+        behind = before not in (None, node.sequence) or (holders and _cools(node))
+        (waiters if behind else holders).append(node)
         if not reads and writer is None:
             writer = node.sequence
     return holders, waiters
+
+
+def _cools(node: NodeName) -> bool:
+    return znodes.UNTIL in node.name
 
 
 def _semaphore(lock: Lock, permits: Outcome, queue: Outcome, kept_at: str) -> ListedLock:

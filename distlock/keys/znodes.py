@@ -28,6 +28,10 @@ READ: Final = "__READ__"
 WRITE: Final = "__WRIT__"
 #: The same for a semaphore's permit (Curator calls it a lease). Permits are not queued.
 LEASE: Final = "lease-"
+#: In the name of a mutex that leaves a cool-down behind (`contenders.cool_down`); in the name of a
+#: cool-down, before its end in milliseconds.
+COOLS: Final = "-cools-"
+UNTIL: Final = "-until-"
 #: The data that asks a participant of Curator to leave, written into its node.
 REVOKE: Final = b"__REVOKE__"
 
@@ -42,6 +46,7 @@ WORN: Final = MAX_INT + 1 - 2**26
 _SEQUENCE = r"(?P<sequence>[0-9]{10}|-[0-9]{9,10})"
 _NODE = re.compile(r".*(?P<kind>lock-|__READ__|__WRIT__)" + _SEQUENCE)
 _LEASE = re.compile(r".*(?P<kind>lease-)" + _SEQUENCE)
+_COOL_DOWN = re.compile(rf".*{UNTIL}(?P<end>[0-9]{{1,15}})-{LOCK}" + _SEQUENCE)
 #: Recipes that ignore our nodes, or order them differently, and the pattern of their nodes' names.
 _INCOMPATIBLE = {
     "kazoo's own Lock": re.compile(r".*__r?lock__" + _SEQUENCE),
@@ -115,6 +120,27 @@ def with_request(data: bytes) -> bytes:
     """Return the data of a node with a request to leave: ours say their names on, peers' do not."""
     said = read_json(data)
     return json.dumps({**said, "revoked": True}).encode() if "v" in said else REVOKE
+
+
+def cool_down_name(ends_at: float, sequence: int) -> str:
+    """Return the name of a cool-down behind the node of a number, given its end in seconds."""
+    return f"{protected_prefix()[:-1]}{UNTIL}{int(ends_at * 1000)}-{LOCK}{sequence:010d}"
+
+
+def cool_down_end(name: str) -> float | None:
+    """Return when a cool-down ends, in seconds of the server's time; None for another node."""
+    found = _COOL_DOWN.fullmatch(name)
+    return int(found["end"]) / 1000 if found else None
+
+
+def has_cool_down(names: Iterable[str]) -> bool:
+    """Return, for almost nothing, whether one of the names may be a cool-down's."""
+    return UNTIL in "/".join(names)
+
+
+def without_ended(names: Iterable[str], now: float) -> list[str]:
+    """Return the names but those of cool-downs that have ended."""
+    return [name for name in names if (cool_down_end(name) or now) >= now]
 
 
 def in_line(names: Iterable[str]) -> list[NodeName]:

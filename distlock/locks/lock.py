@@ -51,6 +51,7 @@ class Options:
     atomic: bool | str = False
     on_revoke: Callable[[Any], object] | None = None
     max_hold: Any = None
+    hold_at_least: Any = None
     cancel_on_loss: bool = False
     busy: Busy | None = None
     until: Literal["block", "commit"] = "block"
@@ -67,6 +68,9 @@ class Options:
         check_handoff(self.handoff, fair=self.fair, revocable=self.on_revoke is not None)
         self.timeout = self.timeout if self.timeout is UNSET else seconds(self.timeout)
         self.max_hold = positive_seconds(self.max_hold, "max_hold")
+        self.hold_at_least = positive_seconds(self.hold_at_least, "hold_at_least")
+        if self.hold_at_least is not None and (self.handoff or not self.fair):
+            raise ValueError("hold_at_least= is for a fair lock, without handoff= and fair=False.")
         if self.until not in ("block", "commit"):
             raise ValueError(f'until= is "block" or "commit", not {self.until!r:.80}.')
         self.database = "default" if self.atomic is True else self.atomic or None

@@ -18,6 +18,7 @@ from distlock import process
 from distlock.conf import UNSET, configuration, prefixed, seconds, wait_limit
 from distlock.contenders.batch import BatchMember
 from distlock.contenders.contender import QueuedContender
+from distlock.contenders.cool_down import CoolDown
 from distlock.contenders.waiting import Attempt
 from distlock.engine.calls import Call
 from distlock.exceptions import DeadlockDetected, LockBusy, LockLost, NotOwner
@@ -26,7 +27,7 @@ from distlock.keys import templates
 from distlock.logs.loggers import logger
 from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import Owner, current
-from distlock.queue.policies import MUTEX, UNFAIR
+from distlock.queue.policies import COOLING, MUTEX, UNFAIR
 from distlock.session.registry import session_for
 from distlock.signals import announce, lock_contended
 from distlock.transactions import keep_until_end, refuse_open_transaction
@@ -217,9 +218,10 @@ class Mutex(KeyLock):
     ) -> Call[Hold | None]:
         depth = owner.depth(self._id)
         attempt: Attempt[InLine] | None = None
+        cool_down: CoolDown | None = None
 
         def steps(wake: Wake) -> Steps[Hold | None]:
-            nonlocal attempt
+            nonlocal attempt, cool_down
             if self._id in owner.held:
                 hold = self._again(owner, timeout, entered)
                 if hold is not None:
@@ -229,6 +231,12 @@ class Mutex(KeyLock):
             attempt.begin(wake).join()
             while (patience := attempt.patience()) is not None:
                 yield patience
+            contender = attempt.contender
+            if self.options.hold_at_least is not None and contender.granted:
+                cool_down = CoolDown(contender, self.options.hold_at_least)
+                if (yield from attempt.ask(cool_down.create)) is None:
+                    contender.error = attempt.session.unavailable(self.key)
+                    contender.leave()
             hold = self._conclude(owner, attempt)
             if entered is not None and not (quiet and hold is None):
                 if hold is None:
@@ -243,6 +251,8 @@ class Mutex(KeyLock):
         def undo() -> None:
             if attempt is not None:
                 attempt.give_up()
+            if cool_down is not None:
+                cool_down.undo()
             owner.back_to(depth, self._id)
 
         return Call(steps, undo)
@@ -321,6 +331,8 @@ class Mutex(KeyLock):
 
     def _contender_for(self, owner: Owner) -> Callable[..., InLine]:
         """Return the function that makes a contender in this lock's queue for `owner`."""
+        if self.options.hold_at_least is not None:
+            return partial(QueuedContender, policy=COOLING)
         if self.options.handoff:
             return partial(BatchMember, handoff=self.options.handoff)
         return partial(QueuedContender, policy=MUTEX if self.options.fair else UNFAIR)
@@ -402,6 +414,7 @@ def zk_lock(
     until: Literal["block", "commit"] = "block",
     on_revoke: Callable[[Mutex], object] | None = None,
     max_hold: Any = None,
+    hold_at_least: Any = None,
     cancel_on_loss: bool = False,
     busy: Busy | None = None,
     on_unavailable: OnUnavailable = "raise",
@@ -434,6 +447,9 @@ def zk_lock(
     :param max_hold: seconds (number or timedelta) after which a hold is given up: it counts as
         lost, and the next waiter gets the lock, whatever the holder is doing. The time runs from
         the first acquire. None (default) is no limit
+    :param hold_at_least: seconds (number or timedelta) for which the key stays taken from the first
+        acquire on, by the server's clock, also if the block ends earlier or the process dies; the
+        same owner has to wait for that, too. None (default) is no such time
     :param cancel_on_loss: True cancels the body of ``async with`` when the lock is lost, and raises
         `LockLost` out of the block. For async code only
     :param busy: raised in place of `LockBusy` where a block does not get the lock: an exception
@@ -447,7 +463,7 @@ def zk_lock(
     :raises LockKeyError: `key` is empty or no valid text, or a placeholder has no value
     :raises TypeError: `values` has a name that the template lacks
     :raises ValueError: `handoff` is negative, or together with ``fair=False`` or `on_revoke`;
-        `max_hold` is not above 0
+        `max_hold` or `hold_at_least` is not above 0
     """
     key, template = templates.filled(key, values)
     options = Options(
@@ -459,6 +475,7 @@ def zk_lock(
         until=until,
         on_revoke=on_revoke,
         max_hold=max_hold,
+        hold_at_least=hold_at_least,
         cancel_on_loss=cancel_on_loss,
         busy=busy,
         on_unavailable=on_unavailable,

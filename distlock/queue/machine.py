@@ -409,7 +409,8 @@ class Machine:
             self._follow(blocking.sequence, local)
         else:
             mutex = self.policy.hands_over and blocking.kind == znodes.LOCK
-            self._only = mutex and blocking is line[0]
+            # Or else a cool-down may be there instead when it goes (`contenders.cool_down`).
+            self._only = mutex and blocking is line[0] and znodes.COOLS not in blocking.name
             self.state = State.WAITING
             self._watch_ahead(blocking.name)
             if mutex and not self._only and self.session.far:

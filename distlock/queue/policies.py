@@ -74,6 +74,8 @@ class Policy:
 MUTEX = Policy(znodes.LOCK, hands_over=True)
 #: A fair line whose contenders all ask the server, such as the queue before a semaphore.
 FAIR = Policy(znodes.LOCK)
+#: A mutex that leaves a cool-down behind. It hands over to nobody, who would not see that.
+COOLING = Policy(f"{znodes.COOLS[1:]}{znodes.LOCK}")
 #: The first to come after a release gets the lock. It joins the same line, and leaves it when it is
 #: not first, so it excludes those who queue and is excluded by them, Java's too.
 UNFAIR = Policy(znodes.LOCK, queues=False)

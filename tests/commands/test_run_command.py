@@ -155,6 +155,14 @@ def test_a_busy_lock_is_said_with_its_holder(
     assert "--timeout" in errors
 
 
+@pytest.mark.usefixtures("tree")
+def test_a_command_that_is_over_in_no_time_does_not_run_again(outcome: Outcome) -> None:
+    once = [*LOCK, "--timeout", "0", "--hold-at-least", "60", "--", "echo", "ran"]
+    assert outcome(*once)[:2] == (0, "ran\n")
+    assert outcome(*once)[:2] == (1, "")
+    call_command("distlock", "break", KEY, "-y")
+
+
 def test_zookeeper_that_is_away_is_no_busy_lock(outcome: Outcome) -> None:
     (port,) = free_ports(1)
     away = f"127.0.0.1:{port}"

@@ -6,6 +6,7 @@ die.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,16 @@ def test_waiters_of_both_languages_are_granted_in_the_order_of_arrival(
         assert not any(later.done() for later in granted[turn + 1 :])
         tree.await_line(KEY, len(line) - turn)
         one.release()
+
+
+def test_java_waits_for_the_end_of_hold_at_least(contender: NewContender, tree: Tree) -> None:
+    java, began = contender("Java"), time.monotonic()
+    with zk_lock(KEY, hold_at_least=2):
+        granted = java.ask()
+        tree.await_line(KEY, 3)
+    assert granted.result(PATIENCE)
+    assert time.monotonic() - began >= 2
+    java.release()
 
 
 def test_a_java_waiter_interrupted_in_the_middle_of_the_line_lets_nobody_in(

@@ -55,6 +55,12 @@ def add_arguments(parser: CommandParser) -> None:
         metavar="SECONDS",
         help="how long to wait for the lock; 0 tries once (default: for ever)",
     )
+    parser.add_argument(
+        "--hold-at-least",
+        type=seconds,
+        metavar="SECONDS",
+        help="keep the key taken for so long from the start, even if the command ends earlier",
+    )
     parser.add_argument("--using", default="default", metavar="ALIAS", help="alias in DISTLOCK")
     parser.add_argument(
         "-E",
@@ -87,7 +93,12 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
 def _run_locked(command: BaseCommand, argv: list[str], options: dict[str, Any]) -> int:
     key, using = options["lock"], options["using"]
     try:
-        lock = zk_lock(key, timeout=options["timeout"], using=using)
+        lock = zk_lock(
+            key,
+            timeout=options["timeout"],
+            using=using,
+            hold_at_least=options["hold_at_least"] or None,
+        )
         with _Signals() as signals, label(f"run {Path(argv[0]).name}"), lock as hold:
             signals.end_the_wait = False
             # At the end of its proven hold it is killed: from then on, others may have the lock.

@@ -1,0 +1,212 @@
+"""``hold_at_least=``: the key stays taken, for everybody, until the time since the acquire is over.
+
+As ShedLock's ``lockAtLeastFor``: a job that is over in no time does not run on the next host, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+
+from distlock import (
+    LockBusy,
+    LockLost,
+    LockUnavailable,
+    zk_lock,
+    zk_locked,
+    zk_multilock,
+    zk_rwlock,
+)
+from distlock.contenders import cool_down
+from distlock.inspection import look
+from distlock.session.registry import session_for
+from tests.kit.helpers import ROOT, eventually
+from tests.kit.tools import PATIENCE, Tree, expire, settle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distlock_chaos.server import ZooKeeper
+    from tests.kit.tools import MakeOwner
+
+pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
+
+#: Short enough to await the end; and so long that it comes in no test by itself.
+SECONDS, LONG = 2.0, 600
+RIVALS: dict[str, Callable[..., Any]] = {
+    "mutex": lambda **how: zk_lock("key", **how),
+    "of another session": lambda **how: zk_lock("key", using="other", **how),
+    "unfair": lambda **how: zk_lock("key", fair=False, using="other", **how),
+    "handoff": lambda **how: zk_lock("key", handoff=2, using="other", **how),
+    "reader": lambda **how: zk_rwlock("key", using="other", **how).read,
+    "with the option": lambda **how: zk_lock("key", hold_at_least=0.1, **how),
+}
+
+
+@pytest.mark.parametrize("rival", RIVALS)
+def test_whoever_comes_after_a_short_block_waits(rival: str) -> None:
+    lock = RIVALS[rival](timeout=PATIENCE)
+    began = time.monotonic()
+    with zk_lock("key", hold_at_least=SECONDS):
+        pass
+    assert lock.acquire()
+    assert time.monotonic() - began >= SECONDS
+    lock.release()
+
+
+@pytest.mark.parametrize("rival", RIVALS)
+def test_whoever_has_waited_before_waits_on(
+    rival: str, tree: Tree, make_owner: MakeOwner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also who has seen the holder's node, and no cool-down yet."""
+    held: list[Callable[[], None]] = []
+    create = cool_down.CoolDown.create
+    monkeypatch.setattr(
+        cool_down.CoolDown, "create", lambda self, done: held.append(partial(create, self, done))
+    )
+    lock, waiter, holder = RIVALS[rival](timeout=PATIENCE), make_owner(), make_owner()
+    first = zk_lock("key", hold_at_least=SECONDS, timeout=PATIENCE)
+    began = time.monotonic()
+    granted = holder.submit(first.acquire)
+    eventually(lambda: held)
+    monkeypatch.undo()
+    waiting = waiter.submit(lock.acquire)
+    if rival == "unfair":
+        eventually(tree.watches)
+    else:
+        tree.await_line("key", 2)
+    settle(session_for())
+    settle(session_for("other"))
+    session_for().soon(held[0])
+    assert granted.result(PATIENCE)
+    holder.now(first.release)
+    assert waiting.result(PATIENCE)
+    assert time.monotonic() - began >= SECONDS
+    waiter.now(lock.release)
+
+
+def end(key: str) -> None:
+    call_command("distlock", "break", key, "-y")
+
+
+def test_it_is_told_who_has_it_until_when_and_an_operator_ends_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lock = zk_lock("key", timeout=0)
+    with zk_lock("key", hold_at_least=LONG):
+        (seen,) = look("key").locks
+        assert (seen.holding, seen.waiting) == (1, 1)
+        assert seen.holders[0].participant.session_id == session_for().id
+    (seen,) = look("key").locks
+    assert (seen.holding, seen.waiting) == (1, 0)
+    assert lock.locked()
+    with pytest.raises(LockBusy, match=r"taken until 20.* UTC"), lock:
+        pass
+    call_command("distlock", "show", "key")
+    assert "taken until 20" in capsys.readouterr().out
+    end("key")
+    assert not lock.locked()
+    with lock:
+        pass
+
+
+JOB = """
+import json, sys
+from django.conf import settings
+settings.configure(DISTLOCK=json.loads(sys.argv[1]))
+from distlock import zk_lock
+lock = zk_lock("key", hold_at_least=float(sys.argv[2]), timeout=0)
+print(lock.acquire())
+"""
+
+
+def job(seconds: float) -> str:
+    """A cron job on some host, which ends at once."""
+    alias = {**settings.DISTLOCK["default"], "CONNECT_TIMEOUT": PATIENCE}
+    command = [sys.executable, "-c", JOB, json.dumps({"default": alias}), str(seconds)]
+    return subprocess.run(
+        command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=60
+    ).stdout.strip()
+
+
+def test_a_job_runs_on_one_host() -> None:
+    assert [job(LONG), job(LONG)] == ["True", "False"]
+    end("key")
+
+
+def test_a_job_runs_again_though_nobody_was_there_at_the_end(tree: Tree) -> None:
+    assert job(0.5) == "True"
+    eventually(lambda: not zk_lock("key").locked())
+    assert tree.lock_nodes()
+    assert job(0.5) == "True"
+    eventually(lambda: not zk_lock("key").locked())
+    call_command("distlock", "sweep")
+
+
+def test_what_nobody_asks_for_again_is_swept(
+    tree: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job(0.5)
+    with zk_lock("live", hold_at_least=LONG):
+        pass
+    eventually(lambda: not zk_lock("key").locked())
+    call_command("distlock", "sweep")
+    assert "Removed 1 ends of hold_at_least" in capsys.readouterr().out
+    assert len(tree.lock_nodes()) == 1
+    end("live")
+
+
+def test_the_death_of_the_holder_changes_nothing(zookeeper: ZooKeeper) -> None:
+    lock = zk_lock("key", hold_at_least=LONG)
+    assert lock.acquire()
+    expire(zookeeper.hosts, session_for())
+    assert not zk_lock("key", using="other").acquire(timeout=0)
+    with pytest.raises(LockLost):
+        lock.release()
+    end("key")
+
+
+def test_a_call_and_a_coroutine() -> None:
+    @zk_locked("key-<number>", hold_at_least=LONG, on_busy="skip", timeout=0)
+    def call(number: int) -> int:
+        return number
+
+    @zk_locked("key-<number>", hold_at_least=LONG, on_busy="skip", timeout=0)
+    async def acall(number: int) -> int:
+        return number
+
+    assert [call(1), call(1)] == [1, None]
+    assert [asyncio.run(acall(2)), asyncio.run(acall(2))] == [2, None]
+    end("key-1")
+    end("key-2")
+
+
+def test_a_lock_that_was_not_taken_in_the_end_leaves_nothing(tree: Tree) -> None:
+    with zk_lock("key-2", using="other"):
+        both = zk_multilock(zk_lock("key-1", hold_at_least=LONG), zk_lock("key-2", timeout=0))
+        assert not both.acquire(timeout=0)
+        eventually(lambda: not tree.line("key-1"))
+
+
+def test_without_an_answer_there_is_no_lock(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cool_down.CoolDown, "create", lambda *_: None)
+    with pytest.raises(LockUnavailable):
+        zk_lock("key", hold_at_least=LONG).acquire(timeout=0)
+    eventually(lambda: not tree.lock_nodes())
+
+
+@pytest.mark.parametrize("how", [{"fair": False}, {"handoff": 1}, {"hold_at_least": 0}])
+def test_what_makes_no_sense_is_refused(how: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="hold_at_least"):
+        zk_lock("key", **{"hold_at_least": 1, **how})
+    with pytest.raises(ValueError, match="hold_at_least"):
+        zk_locked("key", mode="read", hold_at_least=1)
