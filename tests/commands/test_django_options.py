@@ -20,7 +20,13 @@ OPTIONS: Final = (
     *("--settings", "elsewhere", "--pythonpath", "/elsewhere", "--verbosity", "3"),
     *("--traceback", "--no-color", "--force-color"),
 )
-REQUIRED: Final = {"break": ["k"], "revoke": ["k"], "show": ["k"], "run": ["--lock", "k"]}
+REQUIRED: Final = {
+    "break": ["k"],
+    "limit": ["k", "1"],
+    "revoke": ["k"],
+    "show": ["k"],
+    "run": ["--lock", "k"],
+}
 
 
 def parse(*arguments: str) -> Namespace:

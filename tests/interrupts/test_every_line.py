@@ -43,7 +43,7 @@ from tests.interrupts.recipes import (
 from tests.interrupts.technique import PACKAGE, Interruption, SoftLimit, interrupt_everywhere
 from tests.kit.engines import first_then_deep
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, within
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, settle, within
 
 #: How long an acquire may take after an interrupted one: a new connection, and no timeout.
 PROMPT_SECONDS = 2.0
@@ -134,6 +134,7 @@ def test_an_exception_before_any_line_of_a_refused_call_leaves_nothing(
     }
     holder, lock = make_owner(), locks.get(name, zk_lock(KEY, using="other"))
     assert holder.now(lock.acquire)
+    settle(await_connection("other"))  # who has a permit still leaves the queue for it
     theirs = everything(tree)
     call = CALLS[name] if name == "without a block" else block_of(name, timeout=0)
 
