@@ -62,6 +62,7 @@ def zk_locked(
     on_revoke: Callable[[Mutex], object] | None = None,
     max_hold: Any = None,
     hold_at_least: Any = None,
+    max_waiters: int | None = None,
     cancel_on_loss: bool = False,
     on_unavailable: OnUnavailable = "raise",
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -102,6 +103,8 @@ def zk_locked(
     :param max_hold: seconds (number or timedelta) after which a hold is given up, as in `zk_lock`
     :param hold_at_least: seconds (number or timedelta) for which the key stays taken from the call
         on, as in `zk_lock`; not with `mode`
+    :param max_waiters: the number of waiters at which a further call finds the lock busy at once,
+        as in `zk_lock`; a delayed task is none
     :param cancel_on_loss: True cancels the call of a coroutine function when the lock is lost, and
         raises `LockLost`, as in `zk_lock`
     :param on_unavailable: "proceed" calls the function **without the lock** where the lock server
@@ -127,6 +130,7 @@ def zk_locked(
         on_revoke=on_revoke,
         max_hold=max_hold,
         hold_at_least=hold_at_least,
+        max_waiters=max_waiters,
         cancel_on_loss=cancel_on_loss,
         on_unavailable=on_unavailable,
     )
@@ -144,6 +148,7 @@ def zk_limited(
     busy_deadline: Any = UNSET,
     using: str = "default",
     max_hold: Any = None,
+    max_waiters: int | None = None,
     cancel_on_loss: bool = False,
     on_unavailable: OnUnavailable = "raise",
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -169,6 +174,8 @@ def zk_limited(
     :param busy_deadline: the same in seconds since the first try, as in `zk_locked`
     :param using: the alias in ``DISTLOCK``
     :param max_hold: seconds after which a permit is given up, as in `zk_lock`
+    :param max_waiters: the number of waiters at which a further call is refused at once, as in
+        `zk_locked`
     :param cancel_on_loss: True cancels the call of a coroutine function at a loss, as in `zk_lock`
     :param on_unavailable: "proceed" calls the function without a permit, as in `zk_locked`
     :raises LimitReached: see `on_busy`
@@ -179,6 +186,7 @@ def zk_limited(
         timeout=timeout,
         using=using,
         max_hold=max_hold,
+        max_waiters=max_waiters,
         cancel_on_loss=cancel_on_loss,
         on_unavailable=on_unavailable,
     )

@@ -18,6 +18,7 @@ connection thread: `Batch.advance` does what is due, any number of times.
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -69,6 +70,8 @@ class BatchMember(Grant):
     batch_node: BatchNode | None = None
     #: The number of its turn on the node, from 1.
     turn = 0
+    #: How many waited when there were too many to wait behind.
+    crowd: int | None = None
     #: Why it will have no turn.
     error: Exception | None = None
     _batch: Batch | None = None
@@ -83,15 +86,14 @@ class BatchMember(Grant):
         key: str,
         data: bytes,
         settled: Callable[[], None],
-        try_only: bool = False,
+        max_waiters: float = math.inf,
         on_revoke: None = None,
     ) -> None:
         super().__init__(session)
         self.path = path
         self.key = key
         self.handoff = handoff
-        #: Whether it does not wait.
-        self.trying = try_only
+        self.max_waiters = max_waiters
         self.data = data
         self._settled = settled
 
@@ -134,7 +136,7 @@ class BatchMember(Grant):
         self.session.heartbeat.attend(self)
         batch = self._batch = batch_at(self.session, self.path)
         batch.enter(self)
-        if self.trying or not batch.runs:
+        if self.max_waiters < math.inf or not batch.runs:
             self.session.soon(batch.advance)
 
     def leave(self) -> None:
@@ -166,6 +168,16 @@ class BatchMember(Grant):
             self.batch_node = node
             self.granted = True
         self.settle()
+
+    def judge(self, node: BatchNode, place: int) -> None:
+        """Be busy if too many wait ahead, as far as this process knows.
+
+        :param place: in the process, from 0
+        """
+        waiting = place - 1 + (0 if node.granted else node.seen_ahead or 0)
+        if waiting >= self.max_waiters and not self.granted:
+            self.crowd = waiting
+            self.settle()
 
     def settle(self) -> None:
         """Wake the one who waits, once."""
@@ -257,8 +269,8 @@ class Batch:
         self._path = path
         #: In the order of arrival. Each adds and removes itself.
         self.line: deque[BatchMember] = deque()
-        #: Those of them that do not wait, until they know that they have to.
-        self.tries: deque[BatchMember] = deque()
+        #: Those of them that may be too many, until they know who is ahead.
+        self.judged: deque[BatchMember] = deque()
         #: The node of the turns of now; it and the next one belong to the connection thread.
         self.node: BatchNode | None = None
         #: The node of the next batch: it joins the queue when half of this one is over.
@@ -288,8 +300,8 @@ class Batch:
     def enter(self, member: BatchMember) -> None:
         """Wait as the last; from any thread."""
         self.line.append(member)
-        if member.trying:
-            self.tries.append(member)
+        if member.max_waiters < math.inf:
+            self.judged.append(member)
 
     def remove(self, member: BatchMember) -> None:
         """Wait no more, or end the turn; from any thread, any number of times."""
@@ -315,8 +327,10 @@ class Batch:
         self._advance()
         node = self.node
         if node is not None and (node.granted or node.seen_ahead):  # somebody is ahead
-            while self.tries:
-                self.tries.popleft().settle()
+            while self.judged:
+                member = self.judged.popleft()
+                with suppress(ValueError):  # it has left
+                    member.judge(node, self.line.copy().index(member))
         if self._joined != self._wanted():
             self._join_and_leave()
         if not (self.line or self._joined) and self._batches.get(self._path) is self:
@@ -361,7 +375,7 @@ class Batch:
     def _prepare(self) -> None:
         """Let the next batch stand in line, if there will be one."""
         if self.next is None and self.node is not None and self.node.half_over:
-            waiting = (one for one in self.line.copy() if not (one.trying or one.reserved))
+            waiting = (one for one in self.line.copy() if one.max_waiters and not one.reserved)
             first = next(waiting, None)
             if first is not None:
                 self.next = first.new_batch_node(self)

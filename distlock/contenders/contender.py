@@ -13,6 +13,7 @@ node that was created is deleted, and an error is no event.
 
 from __future__ import annotations
 
+import math
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
@@ -47,7 +48,7 @@ class QueuedContender(Grant):
     :param key: what is locked, for messages
     :param data: what the node says of its owner
     :param settled: called, from any thread, when it is granted, busy or refused
-    :param try_only: settle as soon as somebody is ahead
+    :param max_waiters: settle where so many wait ahead when it comes; 0 does not wait
     :param on_revoke: called on the connection thread each time somebody asks to leave
     :param machine: makes the machine
     """
@@ -56,6 +57,8 @@ class QueuedContender(Grant):
     error: Exception | None = None
     #: How many were ahead at the last look; None until the line has been seen.
     ahead: int | None = None
+    #: How many waited when there were too many to wait behind.
+    crowd: int | None = None
     #: Whether the line has ever been seen, with this node or an earlier one.
     was_in_line = False
     #: When the server was last asked for a node (`time.monotonic`).
@@ -92,7 +95,7 @@ class QueuedContender(Grant):
         key: str,
         data: bytes,
         settled: Callable[[], None],
-        try_only: bool = False,
+        max_waiters: float = math.inf,
         on_revoke: Callable[[], None] | None = None,
         machine: Callable[..., Machine] = Machine,
     ) -> None:
@@ -111,7 +114,7 @@ class QueuedContender(Grant):
             session,
             LocalLine(session.local_nodes, session.lines, path),
             me=self,
-            try_only=try_only,
+            max_waiters=max_waiters,
             revocable=on_revoke is not None,
         )
 
@@ -480,6 +483,10 @@ class QueuedContender(Grant):
         if not self._told:
             self._settled()
 
+    def _busy(self, effect: e.Busy) -> None:
+        self.crowd = effect.waiting
+        self._settled()
+
     def _refuse(self, effect: e.Refuse) -> None:
         self.error = _refusal(effect, self.session, self.path, self.key)
         if effect.why is e.Why.WRITER_LOST:
@@ -513,7 +520,7 @@ class QueuedContender(Grant):
         e.Delete: _delete,
         e.Sweep: _sweep,
         e.Grant: _grant,
-        e.Busy: lambda self, _: self._settled(),
+        e.Busy: _busy,
         e.Refuse: _refuse,
         e.Lose: _note_loss,
         e.Revoke: _revoke,

@@ -33,7 +33,7 @@ class SemaphoreContender(semaphore.Program["SemaphorePart"]):
     :param key: the semaphore's, for messages
     :param data: what the nodes say of their owner
     :param settled: called, from any thread, when it is granted, busy or refused
-    :param try_only: settle as soon as too few permits are free
+    :param max_waiters: settle where too few permits are free, and so many wait ahead
     """
 
     #: When its caller has surely given up (`time.monotonic`).
@@ -41,6 +41,8 @@ class SemaphoreContender(semaphore.Program["SemaphorePart"]):
     #: How many were ahead at the last look; None until the queue or the permits have been seen, and
     #: for one who tries only while it is in the queue.
     ahead: int | None = None
+    #: How many waited when there were too many to wait behind.
+    crowd: int | None = None
     #: Whether the queue or the permits have ever been seen.
     was_in_line = False
 
@@ -54,7 +56,7 @@ class SemaphoreContender(semaphore.Program["SemaphorePart"]):
         key: str,
         data: bytes,
         settled: Callable[[], None],
-        try_only: bool = False,
+        max_waiters: float = math.inf,
     ) -> None:
         self.session = session
         self.path = f"{path}/leases"
@@ -64,7 +66,7 @@ class SemaphoreContender(semaphore.Program["SemaphorePart"]):
         self._settled = settled
         self._path = path
         self._prefix = znodes.protected_prefix()
-        self.tries = try_only
+        self.max_waiters = max_waiters
         super().__init__(wanted)
 
     def new_turn(self) -> SemaphorePart:
@@ -124,7 +126,7 @@ class SemaphoreContender(semaphore.Program["SemaphorePart"]):
 
     def heard(self, part: SemaphorePart) -> None:
         """Take note of what a part knows, and go on; on the connection thread."""
-        if part.ahead and not (self.left or (self.tries and part is self.queue)):
+        if part.ahead and not (self.left or (part is self.queue and not self.max_waiters)):
             self.ahead = part.ahead
         self.was_in_line = self.was_in_line or part.was_in_line
         self.advance()
@@ -158,7 +160,8 @@ class SemaphorePart(QueuedContender):
             key=of.key,
             data=of.data,
             settled=of._settled,  # noqa: SLF001 - its caller is ours
-            machine=partial(machine, limit=of.limit, wanted=of.wanted, tries=of.tries),
+            max_waiters=of.max_waiters,
+            machine=partial(machine, limit=of.limit, wanted=of.wanted),
         )
 
     def apply(self, event: e.Event) -> None:
@@ -175,9 +178,10 @@ class SemaphorePart(QueuedContender):
         self.epoch = self.machine.epoch
         self.granted = True  # of which the caller hears when all are granted
 
-    def _busy(self, _: e.Busy) -> None:
+    def _busy(self, effect: e.Busy) -> None:
         if self._of is not None:
             self._of.ahead = self.ahead
+            self._of.crowd = effect.waiting
         self._settled()
 
     def _refuse(self, effect: e.Refuse) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from distlock.engine.errors import NotYet
@@ -39,8 +40,9 @@ class Attempt(Patience, Generic[_W]):
     """One caller's wait: how long it may last, and how it ended.
 
     :param contender_for: makes the contender, given ``settled``, which it calls when it is settled,
-        and ``try_only``
+        and ``max_waiters``
     :param detector: looks for a deadlock meanwhile, as `locks.deadlocks` does
+    :param max_waiters: the number of waiters ahead at which it does not wait, None for any
     """
 
     contender: _W
@@ -56,16 +58,20 @@ class Attempt(Patience, Generic[_W]):
         key: str,
         timeout: float | None,
         contender_for: Callable[..., _W],
+        *,
         detector: Any = None,
+        max_waiters: int | None = None,
     ) -> None:
         super().__init__(session, key, timeout)
+        self._max_waiters = 0 if self.try_only else math.inf if max_waiters is None else max_waiters
         self._contender_for = contender_for
         self._detector = detector
 
     def begin(self, wake: Wake) -> _W:
         """Return the contender to join. It calls `wake` when it is settled."""
         self._wake = wake
-        contender = self.contender = self._contender_for(settled=wake, try_only=self.try_only)
+        contender_for = partial(self._contender_for, settled=wake)
+        contender = self.contender = contender_for(max_waiters=self._max_waiters)
         contender.overdue_at = self.answer_by + OVERDUE_SECONDS
         self._in_queue = True
         return contender
@@ -86,7 +92,7 @@ class Attempt(Patience, Generic[_W]):
             self._again_at = time.monotonic()
             contender = self.begin(self._wake)
             contender.join()
-        if contender.granted or contender.error is not None or (contender.ahead and self.try_only):
+        if contender.granted or contender.error is not None or contender.crowd is not None:
             return None
         in_line = contender.was_in_line or self._again_at > 0
         asked_at = max(contender.asked_at, self._again_at) if in_line else self.started
@@ -133,8 +139,10 @@ class Attempt(Patience, Generic[_W]):
             return contender.node
         contender.leave()
         self._in_queue = False
+        self.crowd = None if self.try_only else contender.crowd
         error = contender.error
-        busy = contender.ahead and not contender.granted and session.disconnected_at is None
+        behind = contender.ahead or contender.crowd is not None
+        busy = behind and not contender.granted and session.disconnected_at is None
         if error is None and not busy:  # nobody is known to be ahead: the server does not answer
             error = session.unavailable(self.key)
         if sender is not None and about is not None:

@@ -52,6 +52,7 @@ class Options:
     on_revoke: Callable[[Any], object] | None = None
     max_hold: Any = None
     hold_at_least: Any = None
+    max_waiters: int | None = None
     cancel_on_loss: bool = False
     busy: Busy | None = None
     until: Literal["block", "commit"] = "block"
@@ -66,6 +67,13 @@ class Options:
         if not (self.busy is None or callable(self.busy)):
             raise TypeError(f"busy= is an exception class or a callable, not {self.busy!r:.80}.")
         check_handoff(self.handoff, fair=self.fair, revocable=self.on_revoke is not None)
+        if self.max_waiters is not None and (
+            type(self.max_waiters) is not int or self.max_waiters < 0 or not self.fair
+        ):
+            raise ValueError(
+                "max_waiters= is a number of waiters from 0 up, without fair=False, which does not "
+                f"queue; not {self.max_waiters!r:.80}."
+            )
         self.timeout = self.timeout if self.timeout is UNSET else seconds(self.timeout)
         self.max_hold = positive_seconds(self.max_hold, "max_hold")
         self.hold_at_least = positive_seconds(self.hold_at_least, "hold_at_least")

@@ -305,7 +305,10 @@ class Mutex(KeyLock):
             on_revoke=None if options.on_revoke is None else listener(options.on_revoke, self),
         )
         detector = detector_for(owner, limit, conf.deadlock_after) if owner.held else None
-        return Attempt(session, self.key, limit, contender_for, detector)
+        waiters = options.max_waiters
+        return Attempt(
+            session, self.key, limit, contender_for, detector=detector, max_waiters=waiters
+        )
 
     def _beside(self, owner: Owner) -> Held | None:
         """Return the hold of `owner` on this key by a lock of another kind."""
@@ -415,6 +418,7 @@ def zk_lock(
     on_revoke: Callable[[Mutex], object] | None = None,
     max_hold: Any = None,
     hold_at_least: Any = None,
+    max_waiters: int | None = None,
     cancel_on_loss: bool = False,
     busy: Busy | None = None,
     on_unavailable: OnUnavailable = "raise",
@@ -450,6 +454,10 @@ def zk_lock(
     :param hold_at_least: seconds (number or timedelta) for which the key stays taken from the first
         acquire on, by the server's clock, also if the block ends earlier or the process dies; the
         same owner has to wait for that, too. None (default) is no such time
+    :param max_waiters: the number of waiters, in all processes, at which a further one finds the
+        lock busy at once. 0 waits behind nobody, as ``timeout=0`` does, but up to `timeout` for a
+        lock server that is away. With `handoff`, another process counts as one waiter. None
+        (default) is no limit
     :param cancel_on_loss: True cancels the body of ``async with`` when the lock is lost, and raises
         `LockLost` out of the block. For async code only
     :param busy: raised in place of `LockBusy` where a block does not get the lock: an exception
@@ -463,7 +471,8 @@ def zk_lock(
     :raises LockKeyError: `key` is empty or no valid text, or a placeholder has no value
     :raises TypeError: `values` has a name that the template lacks
     :raises ValueError: `handoff` is negative, or together with ``fair=False`` or `on_revoke`;
-        `max_hold` or `hold_at_least` is not above 0
+        `max_hold` or `hold_at_least` is not above 0; `max_waiters` is negative,
+        or together with ``fair=False``
     """
     key, template = templates.filled(key, values)
     options = Options(
@@ -476,6 +485,7 @@ def zk_lock(
         on_revoke=on_revoke,
         max_hold=max_hold,
         hold_at_least=hold_at_least,
+        max_waiters=max_waiters,
         cancel_on_loss=cancel_on_loss,
         busy=busy,
         on_unavailable=on_unavailable,

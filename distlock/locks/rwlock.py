@@ -123,6 +123,7 @@ def zk_rwlock(
     until: Literal["block", "commit"] = "block",
     on_revoke: Callable[[Mutex], object] | None = None,
     max_hold: Any = None,
+    max_waiters: int | None = None,
     cancel_on_loss: bool = False,
     busy: Busy | None = None,
     on_unavailable: OnUnavailable = "raise",
@@ -152,12 +153,14 @@ def zk_rwlock(
     :param on_revoke: called with the lock, reader's or writer's, as in `zk_lock`
     :param max_hold: seconds (number or timedelta) after which a hold of either is given up, as in
         `zk_lock`; a writer that reads, too, has two holds
+    :param max_waiters: the number of waiters, readers and writers, at which a further one does not
+        wait, as in `zk_lock`
     :param cancel_on_loss: True cancels the body of ``async with`` at a loss, as in `zk_lock`
     :param busy: raised in place of `LockBusy`, as in `zk_lock`
     :param on_unavailable: "proceed" goes on without the lock, as in `zk_lock`
     :param values: the values of the template's placeholders, as in `zk_lock`
     :raises LockKeyError: `key` is empty or no valid text, or a placeholder has no value
-    :raises ValueError: `max_hold` is not above 0
+    :raises ValueError: `max_hold` is not above 0, or `max_waiters` is negative
     """
     key, template = filled(key, values)
     options = Options(
@@ -167,6 +170,7 @@ def zk_rwlock(
         until=until,
         on_revoke=on_revoke,
         max_hold=max_hold,
+        max_waiters=max_waiters,
         cancel_on_loss=cancel_on_loss,
         busy=busy,
         on_unavailable=on_unavailable,

@@ -168,7 +168,8 @@ class Permits(KeyLock):
             key=self.key,
             data=owner.describe(conf),
         )
-        return Attempt(session, self.key, limit, contender_for)
+        waiters = self.options.max_waiters
+        return Attempt(session, self.key, limit, contender_for, max_waiters=waiters)
 
     def _conclude(self, permits: HeldPermits, taken: list[Held], attempt: Awaited) -> Hold | None:
         if attempt.outcome(type(self), self) is None:
@@ -331,6 +332,7 @@ def zk_semaphore(
     timeout: Any = UNSET,
     using: str = "default",
     max_hold: Any = None,
+    max_waiters: int | None = None,
     cancel_on_loss: bool = False,
     busy: Busy | None = None,
     on_unavailable: OnUnavailable = "raise",
@@ -348,18 +350,22 @@ def zk_semaphore(
     :param timeout: seconds to wait, as in `zk_lock`
     :param using: the alias in ``DISTLOCK``
     :param max_hold: seconds after which each permit is given up, as in `zk_lock`
+    :param max_waiters: the number of waiters at which a further one does not wait for permits that
+        are in use, as in `zk_lock`
     :param cancel_on_loss: True cancels the body of ``async with`` at a loss, as in `zk_lock`
     :param busy: raised in place of `LockBusy`, as in `zk_lock`
     :param on_unavailable: "proceed" goes on without the lock, as in `zk_lock`
     :param values: the values of the template's placeholders, as in `zk_lock`
     :raises LockKeyError: `key` is empty or no valid text, or a placeholder has no value
-    :raises ValueError: `limit` is less than one, or `max_hold` is not above 0
+    :raises ValueError: `limit` is less than one, `max_hold` is not above 0, or `max_waiters` is
+        negative
     """
     key, template = templates.filled(key, values)
     options = Options(
         timeout=timeout,
         using=using,
         max_hold=max_hold,
+        max_waiters=max_waiters,
         cancel_on_loss=cancel_on_loss,
         busy=busy,
         on_unavailable=on_unavailable,

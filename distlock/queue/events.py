@@ -335,7 +335,9 @@ class Grant(NamedTuple):
 
 
 class Busy(NamedTuple):
-    """Somebody is ahead, and the caller does not want to wait."""
+    """Somebody is ahead, and the caller does not want to wait behind so many who wait."""
+
+    waiting: int
 
 
 class Why(Enum):

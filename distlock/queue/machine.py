@@ -58,12 +58,13 @@ The driver guarantees:
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from distlock.keys import znodes
 
 from . import events as e
-from .policies import of_the_other_family
+from .policies import of_the_other_family, waiting_ahead
 from .states import RULES, State, methods_of
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Machine:
     """One caller's way through the line.
 
     :param me: what `Tell` calls this contender
-    :param try_only: be `Busy` as soon as somebody is ahead
+    :param max_waiters: be `Busy` where so many wait ahead when it comes; 0 does not wait
     :param revocable: watch for the request to leave
     :param new_prefix: returns a prefix for a node's name that nobody else has
     """
@@ -126,6 +127,7 @@ class Machine:
         "follows",
         "head",
         "local",
+        "max_waiters",
         "me",
         "new_prefix",
         "node",
@@ -135,7 +137,6 @@ class Machine:
         "seen",
         "session",
         "state",
-        "try_only",
     )
     #: The table of states, and by state and event the method that applies it.
     rules: ClassVar[Sequence[Rule]] = RULES
@@ -148,7 +149,7 @@ class Machine:
         local: LocalLine,
         *,
         me: Hashable,
-        try_only: bool = False,
+        max_waiters: float = inf,
         revocable: bool = False,
         new_prefix: Callable[[], str] = znodes.protected_prefix,
     ) -> None:
@@ -156,7 +157,7 @@ class Machine:
         self.session = session
         self.local = local
         self.me = me
-        self.try_only = try_only
+        self.max_waiters = max_waiters
         self.revocable = revocable
         self.new_prefix = new_prefix
         self.state = State.NEW
@@ -224,7 +225,8 @@ class Machine:
     # --- joining ---------------------------------------------------------------------------------
 
     def _join(self, event: e.Join) -> None:
-        self.follows = event.follows and self.policy.hands_over and not self.try_only
+        counts = self.max_waiters < inf  # those ahead, in a list
+        self.follows = event.follows and self.policy.hands_over and not counts
         self._enter()
 
     def _enter(self, _: Event | None = None) -> None:
@@ -370,7 +372,6 @@ class Machine:
         if blocking is None:
             self._have_turn()
         else:
-            self.ahead = own
             self._wait_behind(line, own, blocking)
 
     def _judged(self, event: e.NodeRead) -> None:
@@ -401,8 +402,10 @@ class Machine:
 
     def _wait_behind(self, line: list[NodeName], own: int, blocking: NodeName) -> None:
         local = self.local.at(blocking.sequence) if self.policy.hands_over else None
-        if self.try_only:
-            self._be_busy()
+        waiting = self._waiting_ahead(line, own)
+        comes, self.ahead = not self.ahead, own
+        if comes and waiting >= self.max_waiters:
+            self._be_busy(waiting)
         elif not self.policy.queues:
             self._step_aside(line, own)
         elif local is not None and local.name == blocking.name:
@@ -426,9 +429,12 @@ class Machine:
             self._watching |= {name}
             self._do(effect)
 
-    def _be_busy(self) -> None:
+    def _waiting_ahead(self, line: list[NodeName], own: int) -> float:
+        return waiting_ahead(line, own)
+
+    def _be_busy(self, waiting: float) -> None:
         self.state = State.BUSY
-        self._do(e.Busy())
+        self._do(e.Busy(int(waiting)))
 
     def _ahead_changed(self, event: e.Changed) -> None:
         """Look again, whatever happened: the one ahead may have given up in the middle."""
@@ -643,8 +649,8 @@ class Machine:
         if line:
             self.head = line[0].name
             self.ahead = self.ahead or len(line)
-            if self.try_only:
-                self._be_busy()
+            if not self.max_waiters:
+                self._be_busy(len(line) - 1)
             else:
                 self.state = State.ASIDE
                 self._watch_ahead(self.head)

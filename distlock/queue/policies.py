@@ -49,6 +49,15 @@ def first_writer(line: list[NodeName], own: int) -> NodeName | None:
     return next((other for other in line[:own] if other.kind != znodes.READ), None)
 
 
+def waiting_ahead(line: list[NodeName], own: int) -> int:
+    """Return how many wait ahead of one that has to wait.
+
+    The first holds the lock, or all readers before the first that is none.
+    """
+    first = next(index for index, other in enumerate(line) if other.kind != znodes.READ)
+    return own - (first or 1)
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """A kind of contender.

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from distlock.logs.loggers import logger
@@ -35,6 +36,8 @@ from distlock.queue.states import RULES, Rule, State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from distlock.keys.znodes import NodeName
 
 
 #: The name, beside `leases`, of the node that keeps a limit which was set.
@@ -165,18 +168,14 @@ class Limited(Machine):
 
     :param limit: how many permits there are, as far as this process knows
     :param wanted: how many the caller takes, all or none
-    :param tries: be `Busy` as soon as too few are free
     """
 
-    __slots__ = ("limit", "tries", "wanted")
+    __slots__ = ("limit", "wanted")
 
-    def __init__(
-        self, *args: Any, limit: Limit, wanted: int = 1, tries: bool = False, **options: Any
-    ) -> None:
+    def __init__(self, *args: Any, limit: Limit, wanted: int = 1, **options: Any) -> None:
         super().__init__(*args, **options)
         self.limit = limit
         self.wanted = wanted
-        self.tries = tries
 
     def _enter(self, _: Any = None) -> None:
         if self.session.connected and self._rereads():
@@ -212,7 +211,7 @@ class Limited(Machine):
 class Turn(Limited):
     """The place in the queue.
 
-    While enough permits are free, those ahead take a moment, and one who tries waits for them.
+    While enough permits are free, those ahead take a moment, and do not count as waiters.
     """
 
     __slots__ = ("_error", "_taken")
@@ -220,7 +219,7 @@ class Turn(Limited):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        #: Of the last look at the permits: how many are in use, for one who tries, and the error.
+        #: Of the last look at the permits: how many are in use, for one who counts, and the error.
         self._taken = 0
         self._error: e.Error = None
 
@@ -234,18 +233,27 @@ class Turn(Limited):
 
     def _limit_read(self, event: e.LimitRead) -> None:
         super()._limit_read(event)
-        self._taken = event.taken if self.tries else 0
+        self._taken = event.taken if self.max_waiters < inf else 0
         self._error = None if event.error is e.Problem.MISSING else event.error
 
     def _judge(self, names: Sequence[str]) -> None:
         if self._error is not None:
             self._fail(self._error)
-        elif self.tries and self.limit.known and self._taken + self.wanted > self.limit.now:
+        elif not self.max_waiters and self._free() < self.wanted:
             self.seen = True
             self.ahead = self._taken
-            self._be_busy()  # without nodes that could be too many
+            self._be_busy(len(names) - 1)  # without nodes that could be too many
         else:
             super()._judge(names)
+
+    def _waiting_ahead(self, line: list[NodeName], own: int) -> float:
+        free = self._free()
+        # The first waits if it has made permits beyond the limit. Else it may have what it needs.
+        return own if free < 0 else own - 1 - free
+
+    def _free(self) -> float:
+        """Return how many permits were free at the last look."""
+        return self.limit.now - self._taken if self.limit.known else inf
 
 
 class Permit(Limited):
@@ -289,8 +297,8 @@ class Permit(Limited):
             self._have_turn()
         else:
             self.ahead = len(names) - self.limit.now
-            if self.tries:
-                self._be_busy()
+            if not self.max_waiters:
+                self._be_busy(0)
             else:
                 self.state = S.WAITING
                 self._watch_limit()

@@ -27,6 +27,9 @@ class Patience:
     :param timeout: seconds, 0 to try once, None for ever
     """
 
+    #: How many waited when there were too many to wait behind.
+    crowd: int | None = None
+
     def __init__(self, session: SessionRequests, key: str, timeout: float | None) -> None:
         self.session = session
         self.key = key
@@ -77,9 +80,11 @@ class Patience:
 
         :param by: what keeps the lock busy, as the end of a sentence
         """
+        advice = "wait longer with timeout="
+        if self.crowd is not None:
+            by, advice = f"{by}; waiting already: {self.crowd}", "raise max_waiters="
         return kind(
-            f"{what} is busy after {self.waited:.1f} s{by}. Try again later, or wait longer with "
-            "timeout=.",
+            f"{what} is busy after {self.waited:.1f} s{by}. Try again later, or {advice}.",
             key=self.key,
             holder=holder,
             waited=self.waited,

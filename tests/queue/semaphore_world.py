@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -50,7 +51,7 @@ _MORE = {Turn: ("_error", "_taken"), Permit: ("_watching",)}
 #: By class: what copies a machine, and what tells it from another one.
 _copy, _more = {}, {}
 for _cls, _names in _MORE.items():
-    names = (*COPIED, "limit", "tries", "wanted", *_names)
+    names = (*COPIED, "limit", "wanted", *_names)
     _copy[_cls] = _copier(names)
     _more[_cls] = attrgetter(*_names)
 
@@ -102,7 +103,7 @@ class Taker:
         self.process = process
         self.me = me
         self.bugs = bugs
-        self.try_only = tries
+        self.max_waiters = 0 if tries else inf
         self.attempts = 0
         #: For `tests.queue.steps`: contenders of one policy are alike.
         self.policy = Policy(f"{wanted} permits")
@@ -119,7 +120,7 @@ class Taker:
         return f"_c_{NAMES[self.me]}{self.attempts}-"
 
     def new(self, cls: Any, policy: Policy) -> Part:
-        options = {"limit": self.limit, "wanted": self.wanted, "tries": self.try_only}
+        options = {"limit": self.limit, "wanted": self.wanted, "max_waiters": self.max_waiters}
         machine = cls(policy, self.process, LocalLine(), me=None, **options)
         numbers = [part.number for part in self.parts]
         number = next(n for n in range(len(numbers) + 1) if n not in numbers)

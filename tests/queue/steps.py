@@ -234,7 +234,7 @@ def _is_next(process: Process, number: int) -> bool:
         n < number
         and c.state is State.NEW
         and c.policy == own.policy
-        and c.try_only == own.try_only
+        and c.max_waiters == own.max_waiters
         for n, c in process.contenders.items()
     )
 

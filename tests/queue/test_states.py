@@ -18,9 +18,9 @@ from tests.queue.explore import DOWNGRADED
 @without_garbage_collection()
 def test_the_rules_are_all_that_a_contender_can_do() -> None:
     found = alone.transitions(policies.MUTEX, 6)
-    found |= alone.transitions(policies.MUTEX, 6, try_only=True)
+    found |= alone.transitions(policies.MUTEX, 6, max_waiters=0)
     found |= alone.transitions(policies.MUTEX, 5, revocable=True)
-    found |= alone.transitions(policies.MUTEX, 5, revocable=True, try_only=True)
+    found |= alone.transitions(policies.MUTEX, 5, revocable=True, max_waiters=0)
     found |= alone.transitions(DOWNGRADED, 6)
     assert found == table.transitions(RULES)
 

@@ -36,7 +36,7 @@ NAMES = "ABCD"
 REPORTED = frozenset({"ahead", "seen", "head", "before", "_effects", "_do"})
 #: Attributes that belong to the process, and those that never change.
 BOUND = frozenset({"local", "new_prefix", "session"})
-FIXED = frozenset({"me", "policy", "revocable", "try_only"})
+FIXED = frozenset({"me", "policy", "revocable", "max_waiters"})
 COPIED = tuple(name for name in Machine.__slots__ if name not in BOUND)
 KEY = tuple(name for name in COPIED if name not in FIXED | REPORTED)
 #: The states that no event of the server leads out of.
@@ -415,7 +415,9 @@ def beginning(
         process = Process(number, inside)
         process.far = far
         for n in inside:
-            options: dict[str, Any] = {"me": n, "try_only": n in try_only, "revocable": revocable}
+            options: dict[str, Any] = {"me": n, "revocable": revocable}
+            if n in try_only:
+                options["max_waiters"] = 0
             contender = machine(policies[n], process, process.local, **options)
             contender.new_prefix = partial(next_prefix, contender)
             process.contenders[n] = contender
