@@ -234,6 +234,8 @@ class EmbeddedZooKeeper:
         #: When somebody was connected last.
         self._used_at = time.monotonic()
         self._listening = socket.create_server(("127.0.0.1", port))
+        # Accepted sockets inherit it. asyncio sets it only where a socket names its protocol.
+        self._listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.port: int = self._listening.getsockname()[1]
         #: The address for ``HOSTS``.
         self.hosts = f"127.0.0.1:{self.port}"

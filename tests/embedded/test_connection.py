@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -124,3 +125,10 @@ def test_a_slow_reader_gets_every_reply(embedded: EmbeddedZooKeeper, client: Kaz
         raw.greet(30)
         raw.send(*[pack_integer(xid) + request_ for xid in range(40)])
         assert [raw.receive().integer() for _ in range(40)] == list(range(40))
+
+
+def test_an_answer_does_not_wait_for_an_acknowledgement(embedded: EmbeddedZooKeeper) -> None:
+    """It would take 40 ms: Nagle's algorithm meets a delayed acknowledgement."""
+    for connection in embedded.connections:
+        accepted = connection._transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
