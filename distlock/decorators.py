@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -19,6 +19,7 @@ from .conf import UNSET, prefixed, seconds, warn_unless_installed
 from .exceptions import LockBusy, LockKeyError
 from .keys.templates import KeyTemplate
 from .locks.lock import OnUnavailable, Options
+from .locks.multilock import MultiLock
 from .locks.mutex import Mutex
 from .locks.rwlock import ReadWriteLock
 from .locks.semaphore import Semaphore
@@ -33,10 +34,14 @@ OnBusy = Literal["raise", "wait", "skip", "retry", "queue"] | Callable[..., Any]
 _POLICIES = ("raise", "wait", "skip", "retry", "queue")
 
 
-class Limited(NamedTuple):
-    """How many permits there are for a key, and how many a call takes."""
+#: The number of permits of a key, or what returns it for the arguments of a call.
+Limit = int | Callable[..., int]
 
-    limit: int | Callable[..., int]
+
+class Limited(NamedTuple):
+    """How many permits there are for each key, and how many of them a call takes."""
+
+    limits: list[Limit]
     permits: int
 
 
@@ -134,12 +139,12 @@ def zk_locked(
         cancel_on_loss=cancel_on_loss,
         on_unavailable=on_unavailable,
     )
-    return _decorator(template, options, mode, on_busy, (busy_limit, busy_deadline))
+    return _decorator([template], options, mode, on_busy, (busy_limit, busy_deadline))
 
 
 def zk_limited(
-    template: str,
-    limit: int | Callable[..., int],
+    template: str | Mapping[str, Limit],
+    limit: Limit | None = None,
     *,
     permits: int = 1,
     timeout: Any = UNSET,
@@ -163,10 +168,17 @@ def zk_limited(
     It decorates what `zk_locked` does, with the permits of a `zk_semaphore`: a killed process gives
     its permits back with its session. It is not reentrant. A view that gets no permit answers 429.
 
-    :param template: the key, as in `zk_locked`
+    A call under several rules takes permits of all or of none::
+
+        @zk_limited({"reports": 40, "customer:<customer>": 3})
+
+    It comes to the rule with the smallest limit first, in any function, so functions that share
+    rules never deadlock, and all that one customer can have in the queue of the 40 is three calls.
+
+    :param template: the key, as in `zk_locked`, or the limits by their keys
     :param limit: the number of permits of one key, or a function that returns it for the arguments
         of the call; a limit that is set at run time (`Semaphore.limit`) overrides it
-    :param permits: the number of permits that one call takes, all or none
+    :param permits: the number of permits that one call takes of each key, all or none
     :param timeout: seconds to wait, as in `zk_locked`
     :param on_busy: the reaction when too few permits are free after `timeout`, as in `zk_locked`,
         but for ``"queue"``
@@ -177,7 +189,8 @@ def zk_limited(
     :param max_waiters: the number of waiters at which a further call is refused at once, as in
         `zk_locked`
     :param cancel_on_loss: True cancels the call of a coroutine function at a loss, as in `zk_lock`
-    :param on_unavailable: "proceed" calls the function without a permit, as in `zk_locked`
+    :param on_unavailable: "proceed" calls the function without a permit, as in `zk_locked`; for one
+        rule only
     :raises LimitReached: see `on_busy`
     :raises LockUnavailable: the lock server did not answer
     :raises LockKeyError: as in `zk_locked`
@@ -190,20 +203,31 @@ def zk_limited(
         cancel_on_loss=cancel_on_loss,
         on_unavailable=on_unavailable,
     )
-    limit = limit if callable(limit) else whole(limit, "limit")
-    limited = Limited(limit, whole(permits, "permits"))
-    return _decorator(template, options, limited, on_busy, (busy_limit, busy_deadline))
+    several = isinstance(template, Mapping)
+    if several != (limit is None) or template == {}:
+        raise TypeError(
+            'zk_limited takes a key and its limit, or a dict: {"reports": 40, "customer:<id>": 3}.'
+        )
+    if several and on_unavailable == "proceed":
+        raise ValueError(
+            'on_unavailable="proceed" is for one rule: of several, a call gets all or none. Leave '
+            "it out, and catch LockUnavailable."
+        )
+    rules: Mapping[str, Any] = template if isinstance(template, Mapping) else {template: limit}
+    limits = [one if callable(one) else whole(one, "limit") for one in rules.values()]
+    limited = Limited(limits, whole(permits, "permits"))
+    return _decorator(rules, options, limited, on_busy, (busy_limit, busy_deadline))
 
 
 def _decorator(
-    template: str,
+    templates: Iterable[str],
     options: Options,
     kind: Kind,
     on_busy: OnBusy | None,
     limits: tuple[int | None, Any],
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     warn_unless_installed("zk_locked", stacklevel=3)
-    parsed = KeyTemplate(template)
+    parsed = [KeyTemplate(template) for template in templates]
     if not (on_busy is None or on_busy in _POLICIES or callable(on_busy)):
         raise ValueError(
             f"on_busy must be one of {', '.join(map(repr, _POLICIES))} or a callable, not "
@@ -220,7 +244,7 @@ def _decorator(
             'on_unavailable="proceed" take "retry".'
         )
     patience = _patience(*limits, on_busy)
-    options = replace(options, template=parsed.text)
+    options = replace(options, template=parsed[0].text)
     if on_busy == "wait" and options.timeout is UNSET:
         options.timeout = None
 
@@ -257,7 +281,8 @@ class Locked:
     """One decorated function, with the options of its lock. It keeps no state of a call."""
 
     function: Callable[..., Any]
-    template: KeyTemplate
+    #: One; several under several limits, of which the first stands for all.
+    templates: list[KeyTemplate]
     options: Options
     kind: Kind
     on_busy: OnBusy | None
@@ -294,12 +319,13 @@ class Locked:
         )
         self.bound = bound if isinstance(bound, functools.partial) else None
         self.signature = inspect.signature(bound, follow_wrapped=self.bound is None)
-        if missing := self.template.missing_from(self.signature):
-            raise LockKeyError(
-                f"The lock key {self.template.text!r} of {self.name} names "
-                f"{', '.join(map(repr, missing))}, which is no argument of it. "
-                f"It has: {', '.join(self.signature.parameters) or 'none'}."
-            )
+        for template in self.templates:
+            if missing := template.missing_from(self.signature):
+                raise LockKeyError(
+                    f"The lock key {template.text!r} of {self.name} names "
+                    f"{', '.join(map(repr, missing))}, which is no argument of it. "
+                    f"It has: {', '.join(self.signature.parameters) or 'none'}."
+                )
         marker = getattr(function, "_non_atomic_requests", None)
         #: Of two locks on one view the inner one opens the transaction.
         self.opens_transaction = not isinstance(marker, OpensOwnTransaction)
@@ -315,6 +341,10 @@ class Locked:
         if "celery" in sys.modules:  # a task's module has imported it, perhaps after `apps`
             import_module("distlock.celery.receivers")  # sets `task_runner`
         return call
+
+    @property
+    def template(self) -> KeyTemplate:
+        return self.templates[0]
 
     @property
     def name(self) -> str:
@@ -358,8 +388,9 @@ class Locked:
                 f"{self.name} returned a coroutine, which would run after the lock is "
                 "released. Decorate an `async def`."
             )
-        if not hold.without_lock:
-            hold.check()  # never commit under a lost lock
+        for one in hold if isinstance(hold, tuple) else (hold,):
+            if not one.without_lock:
+                one.check()  # never commit under a lost lock
         return result
 
     def _async_call(self) -> Any:
@@ -392,15 +423,20 @@ class Locked:
         kwargs: dict[str, Any],
         timeout: float | None = None,
     ) -> Mutex | Semaphore:
-        """Return the lock of one call.
+        """Return the lock of one call; of several rules a `MultiLock`, whose block yields a tuple.
 
         :param timeout: seconds to wait, in place of the decorator's
         """
         options = self.options if timeout is None else replace(self.options, timeout=timeout)
         if isinstance(self.kind, Limited):
-            limit, wanted = self.kind
-            number = limit(*args, **kwargs) if callable(limit) else limit
-            return Semaphore(key, number, options, wanted=wanted)
+            rules: list[Semaphore] = []
+            for template, limit in zip(self.templates, self.kind.limits, strict=True):
+                if rules:
+                    key = prefixed(template.bind(self.signature, args, kwargs), options.using)
+                    options = replace(options, template=template.text)
+                number = limit(*args, **kwargs) if callable(limit) else limit
+                rules.append(Semaphore(key, number, options, wanted=self.kind.permits))
+            return cast("Semaphore", MultiLock(rules, options)) if rules[1:] else rules[0]
         if self.kind is None:
             return Mutex(key, options)
         both = ReadWriteLock(key, options)

@@ -37,6 +37,7 @@ class LockBusy(DistlockError):
     Nothing is wrong. Try again later, wait longer (``timeout=``), or do without.
 
     :ivar key: the requested key
+    :ivar template: the template that it was made from, if any: which rule of a `zk_limited` refused
     :ivar holder: the :class:`~distlock.keys.znodes.Participant` that holds it, as far as known
     :ivar waited: seconds spent waiting
     :ivar retry_after: seconds after which a new try makes sense (the ``RETRY_AFTER`` setting)
@@ -46,6 +47,7 @@ class LockBusy(DistlockError):
     message: str = "The lock is busy."
     _: KW_ONLY
     key: str = ""
+    template: str = ""
     holder: Participant | None = None
     waited: float = 0.0
     retry_after: float = 1.0

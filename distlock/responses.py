@@ -45,7 +45,8 @@ def refusal(request: HttpRequest, error: Refused) -> HttpResponse:
     spread so that requests refused together do not return together. A problem document (RFC 9457)
     for clients that
     prefer JSON, else the template ``distlock/423.html`` or ``distlock/503.html``, which a site can
-    override. The answer does not have the key, which the client may not be meant to know.
+    override. The document of a 429 has the template of the limit, ``"customer:<id>"``. The answer
+    does not have the key, which the client may not be meant to know.
     It does not say that nothing was changed: a view may write before it asks for a lock.
     With ``DEBUG`` the page for 503 shows the reason.
     """
@@ -94,4 +95,6 @@ def problem(error: Refused) -> tuple[dict[str, Any], dict[str, str]]:
     seconds = max(1, math.ceil(error.retry_after * random.uniform(1, 2)))  # noqa: S311 - no secret
     detail = _("Try again in %(seconds)d s.") % {"seconds": seconds}
     document = {"type": "about:blank", "title": title, "status": int(status), "detail": detail}
+    if isinstance(error, LimitReached) and error.template:
+        document["limit"] = error.template
     return document, {"Retry-After": str(seconds), "Cache-Control": "no-store"}

@@ -95,8 +95,9 @@ class Run:
                 if self.record.busy:  # a short hold finds the next one waiting
                     wake_first(self.task.app, self.ticket)
                 after.callback(wake_first, self.task.app, self.ticket)
-            if not hold.without_lock:
-                self._log_grant(hold, started)
+            first = hold[0] if isinstance(hold, tuple) else hold
+            if not first.without_lock:
+                self._log_grant(first, started)
             return self.locked.run(stack, hold, args, kwargs)
 
     def _log_grant(self, hold: Hold, started: float) -> None:
@@ -247,7 +248,7 @@ class Run:
             if isinstance(error, LockUnavailable):
                 raise error
             raise self._busy(
-                f"The lock {self.key!r} is busy, after the task was put off "
+                f"The lock {error.key!r} is busy, after the task was put off "
                 f"{self.record.put_off} times in {self.record.waited:.1f} s.",
                 error.holder,
                 " Give it a higher busy_limit or busy_deadline, or see why the lock is held for so "

@@ -341,14 +341,15 @@ class KeyLock(Lock[Hold]):
         self._id = (self.using, self._name)
 
     @property
-    def rank(self) -> tuple[str, str, str]:
+    def rank(self) -> tuple[int, str, str, str]:
         """The rank of the lock in the global order; locks of one rank are one lock.
 
+        The smallest limit comes first: its waiters then take nothing from a wider one.
         A mutex and the read/write lock of one key share a queue, so the key comes before the kind.
 
         :meta private:
         """
-        return self.using, self._name, self._id[1]
+        return 1, self.using, self._name, self._id[1]
 
     @abstractmethod
     def block_end(self) -> BlockEnd:

@@ -88,7 +88,7 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
         quiet = quiet or entered is None
 
         def steps(wake: Wake) -> Steps[tuple[Hold, ...] | None]:
-            holds: dict[tuple[str, str, str], Hold] = {}
+            holds: dict[tuple[int, str, str, str], Hold] = {}
             try:
                 for lock in self._in_order:
                     left = _time_left(lock, limit, time.monotonic() - started)
@@ -189,9 +189,9 @@ def zk_multilock(
         with zk_multilock(*(f"stock:{sku}" for sku in basket), timeout=2) as holds:
             ...
 
-    It acquires them by alias and then by key, whatever the given order, so two multi-locks on the
-    same keys never deadlock. This is only true of locks taken at once: take all that you need in
-    one multi-lock. It acquires a duplicate once.
+    It acquires them by alias and then by key, whatever the given order, and then semaphores, the
+    smallest limit first, so two multi-locks on the same keys never deadlock. This is only true of
+    locks taken at once: take all that you need in one multi-lock. It acquires a duplicate once.
 
     :param locks: keys, locks (`zk_lock`, the two of `zk_rwlock`, one permit of a `zk_semaphore`)
         and other multi-locks, of any alias; their own ``timeout`` does not count

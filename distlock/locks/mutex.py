@@ -244,7 +244,8 @@ class Mutex(KeyLock):
                     read = partial(attempt.session.read, head)
                     holder = participant(head, (yield from attempt.ask(read)))
                     by = f". It is held by {holder}" if holder else ""
-                    raise attempt.busy(f"The lock {self.key!r}", by, holder)
+                    what = f"The lock {self.key!r}"
+                    raise attempt.busy(what, by, holder, template=self.template)
                 entered(hold)
             return hold
 

@@ -100,6 +100,10 @@ class Permits(KeyLock):
 
     # --- together with others --------------------------------------------------------------------
 
+    @property
+    def rank(self) -> tuple[int, str, str, str]:
+        return self._limit.own, *super().rank[1:]
+
     def block_end(self) -> BlockEnd:
         """Return the end of a block.
 
@@ -139,7 +143,12 @@ class Permits(KeyLock):
             hold = self._conclude(permits, taken, attempt)
             if entered is not None and not (quiet and hold is None):
                 if hold is None:
-                    raise attempt.busy(repr(self), ": all permits are taken", kind=LimitReached)
+                    raise attempt.busy(
+                        repr(self),
+                        ": all permits are taken",
+                        kind=LimitReached,
+                        template=self.template,
+                    )
                 entered(hold)
             return hold
 

@@ -74,7 +74,13 @@ class Patience:
             announce(lock_failed, sender, about, waited=self.waited, error=error)
 
     def busy(
-        self, what: str, by: str = "", holder: Any = None, kind: type[LockBusy] = LockBusy
+        self,
+        what: str,
+        by: str = "",
+        holder: Any = None,
+        *,
+        kind: type[LockBusy] = LockBusy,
+        template: str = "",
     ) -> LockBusy:
         """Return the error for a caller that has waited in vain.
 
@@ -86,6 +92,7 @@ class Patience:
         return kind(
             f"{what} is busy after {self.waited:.1f} s{by}. Try again later, or {advice}.",
             key=self.key,
+            template=template,
             holder=holder,
             waited=self.waited,
             retry_after=self.session.conf.retry_after,

@@ -14,7 +14,7 @@ import pytest
 from celery import Celery, chain, chord, states
 from redis import Redis as Client
 
-from distlock import LockBusy, zk_lock, zk_locked
+from distlock import LockBusy, zk_lock, zk_locked, zk_semaphore
 from distlock.locks import mutex
 from distlock.testing import hold
 from tests.kit.celery_tools import PATIENCE, Fleet, Worker
@@ -70,6 +70,17 @@ def test_tasks_under_a_limit_are_put_off_and_come_again(troupe: Fleet, key: str)
         inside += 1 if line.facts[0] == "enter" else -1
         most = max(most, inside)
     assert (most, inside) == (2, 0)
+
+
+def test_one_that_is_refused_by_one_rule_keeps_no_slot_of_another(troupe: Fleet, key: str) -> None:
+    narrow, wide = zk_semaphore(key, 1), zk_semaphore(f"all of {key}", 2)
+    with wide, wide:
+        result = task(troupe, "by_two_rules").delay(key, "ada")
+        await_state(result, states.RETRY)
+        assert wide.key in str(result.result)
+        eventually(narrow.acquire, PATIENCE, "the slot of the other rule")
+    narrow.release()
+    assert run(result) == "ada"
 
 
 def test_one_that_is_put_off_gives_its_slot_to_others(troupe: Fleet, key: str, busy: Event) -> None:

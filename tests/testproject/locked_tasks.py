@@ -49,6 +49,12 @@ def two_at_a_time(key: str, actor: str) -> str:
 
 
 @task(max_retries=0)
+@zk_limited({"all of <key>": 2, "<key>": 1})
+def by_two_rules(key: str, actor: str) -> str:
+    return actor
+
+
+@task(max_retries=0)
 @zk_locked("<key>", on_busy="queue")
 def queue(key: str, actor: str, seconds: float = 0) -> str:
     """Hold the lock for a time, and tell in which order."""

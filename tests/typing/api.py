@@ -31,6 +31,7 @@ from distlock import (
     revoke,
     zk_leader,
     zk_lease,
+    zk_limited,
     zk_lock,
     zk_locked,
     zk_multilock,
@@ -81,6 +82,11 @@ async def abuy(request: HttpRequest, sku: str) -> HttpResponse:
     return HttpResponse(sku)
 
 
+@zk_limited({"reports": 40, "stock:<sku>": len}, max_waiters=10)
+def report(sku: str) -> int:
+    return len(sku)
+
+
 class Warehouse:
     name = "north"
 
@@ -102,6 +108,7 @@ class Buy(View):
 
 def calls_of_decorated_functions() -> None:
     assert_type(deduct("42", 2, dry=True), int)
+    assert_type(report("42"), int)
     assert_type(buy(HttpRequest(), sku="42"), HttpResponse)
     assert_type(Warehouse().count("a"), list[int])
     assert_type(Warehouse.all(), list[Warehouse])
