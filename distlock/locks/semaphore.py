@@ -52,18 +52,18 @@ class Permits(KeyLock):
         self._limit = limit
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        owner = current()
-        if owner.without and self._was_without(owner):
-            return
         returned: list[Held] = []
         try:
-            self._give_back(self._permits(owner), self.wanted, returned)
+            owner = current()
+            if not (owner.without and self._was_without(owner)):
+                self._give_back(self._permits(owner), self.wanted, returned)
         except (LockLost, NotOwner):
             if error is None:  # the body's own takes precedence
                 raise
         except BaseException:  # a soft time limit landed here
-            if not returned:
-                self._give_back(self._permits(current()), self.wanted, returned)
+            owner = current()
+            if not (returned or self._was_without(owner)):
+                self._give_back(self._permits(owner), self.wanted, returned)
             raise
 
     # --- looking ---------------------------------------------------------------------------------
