@@ -15,7 +15,7 @@ from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 
-from .conf import UNSET, prefixed, seconds, warn_unless_installed
+from .conf import UNSET, positive_seconds, prefixed, seconds, warn_unless_installed
 from .exceptions import LockBusy, LockKeyError
 from .keys.templates import KeyTemplate
 from .locks.lock import OnUnavailable, Options
@@ -59,6 +59,7 @@ def zk_locked(
     on_busy: OnBusy | None = None,
     busy_limit: int | None = None,
     busy_deadline: Any = UNSET,
+    busy_pause: Any = None,
     using: str = "default",
     fair: bool = True,
     handoff: int = 0,
@@ -98,6 +99,9 @@ def zk_locked(
         a callable is called with the `LockBusy` and the arguments, and its result is returned
     :param busy_limit: how often a task is delayed before it raises, None for no limit
     :param busy_deadline: the same in seconds since the first try, None for ever; an hour by default
+    :param busy_pause: seconds (number or timedelta) of each delay under ``"retry"``, less up to
+        half of it at random; by default they grow from ``RETRY_AFTER`` (1 s) to 30 s. Celery's
+        ``default_retry_delay`` is for the task's own retries
     :param using: the alias in ``DISTLOCK``
     :param fair: False does not queue, as in `zk_lock`
     :param handoff: how many waiters of this process may follow each other, as in `zk_lock`
@@ -139,7 +143,7 @@ def zk_locked(
         cancel_on_loss=cancel_on_loss,
         on_unavailable=on_unavailable,
     )
-    return _decorator([template], options, mode, on_busy, (busy_limit, busy_deadline))
+    return _decorator([template], options, mode, on_busy, (busy_limit, busy_deadline, busy_pause))
 
 
 def zk_limited(
@@ -151,6 +155,7 @@ def zk_limited(
     on_busy: OnBusy | None = None,
     busy_limit: int | None = None,
     busy_deadline: Any = UNSET,
+    busy_pause: Any = None,
     using: str = "default",
     max_hold: Any = None,
     max_waiters: int | None = None,
@@ -180,10 +185,10 @@ def zk_limited(
         of the call; a limit that is set at run time (`Semaphore.limit`) overrides it
     :param permits: the number of permits that one call takes of each key, all or none
     :param timeout: seconds to wait, as in `zk_locked`
-    :param on_busy: the reaction when too few permits are free after `timeout`, as in `zk_locked`,
-        but for ``"queue"``
+    :param on_busy: the reaction when too few permits are free after `timeout`, as in `zk_locked`
     :param busy_limit: how often a task is delayed before it raises, as in `zk_locked`
     :param busy_deadline: the same in seconds since the first try, as in `zk_locked`
+    :param busy_pause: seconds of each delay under ``"retry"``, as in `zk_locked`
     :param using: the alias in ``DISTLOCK``
     :param max_hold: seconds after which a permit is given up, as in `zk_lock`
     :param max_waiters: the number of waiters at which a further call is refused at once, as in
@@ -216,7 +221,7 @@ def zk_limited(
     rules: Mapping[str, Any] = template if isinstance(template, Mapping) else {template: limit}
     limits = [one if callable(one) else whole(one, "limit") for one in rules.values()]
     limited = Limited(limits, whole(permits, "permits"))
-    return _decorator(rules, options, limited, on_busy, (busy_limit, busy_deadline))
+    return _decorator(rules, options, limited, on_busy, (busy_limit, busy_deadline, busy_pause))
 
 
 def _decorator(
@@ -224,7 +229,7 @@ def _decorator(
     options: Options,
     kind: Kind,
     on_busy: OnBusy | None,
-    limits: tuple[int | None, Any],
+    limits: tuple[int | None, Any, Any],
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     warn_unless_installed("zk_locked", stacklevel=3)
     parsed = [KeyTemplate(template) for template in templates]
@@ -233,17 +238,16 @@ def _decorator(
             f"on_busy must be one of {', '.join(map(repr, _POLICIES))} or a callable, not "
             f"{on_busy!r}."
         )
-    if on_busy == "queue" and (kind == "read" or isinstance(kind, Limited)):
-        raise ValueError(
-            'on_busy="queue" serves one task after another; readers, and calls under a limit, take '
-            '"retry".'
-        )
+    if on_busy == "queue" and kind == "read":
+        raise ValueError('on_busy="queue" serves one task after another; readers take "retry".')
+    if on_busy == "queue" and len(parsed) > 1:
+        raise ValueError('on_busy="queue" keeps one line; under several rules, take "retry".')
     if on_busy == "queue" and options.on_unavailable == "proceed":
         raise ValueError(
             'on_busy="queue" keeps the order of arrival, which only the lock server knows; with '
             'on_unavailable="proceed" take "retry".'
         )
-    patience = _patience(*limits, on_busy)
+    delays = _delays(*limits, on_busy)
     options = replace(options, template=parsed[0].text)
     if on_busy == "wait" and options.timeout is UNSET:
         options.timeout = None
@@ -251,22 +255,30 @@ def _decorator(
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if isinstance(function, staticmethod | classmethod):
             return cast("Callable[P, R]", type(function)(decorate(function.__func__)))
-        locked = Locked(function, parsed, options, kind, on_busy, patience)
+        locked = Locked(function, parsed, options, kind, on_busy, delays)
         return cast("Callable[P, R]", locked.wrapper())
 
     return decorate
 
 
-def _patience(
-    limit: object, deadline: object, on_busy: OnBusy | None
-) -> tuple[int | None, float | None]:
-    """Return how often, and for how many seconds, a Celery task is delayed, if that can be."""
+class Delays(NamedTuple):
+    """How often, and for how many seconds in all and each time, a Celery task is delayed."""
+
+    limit: int | None
+    deadline: float | None
+    pause: float | None
+
+
+def _delays(limit: object, deadline: object, pause: object, on_busy: OnBusy | None) -> Delays:
     if on_busy not in (None, *PUT_OFF) and not (limit is None and deadline is UNSET):
         policies = 'on_busy="retry" and "queue"'
         raise ValueError(f"busy_limit and busy_deadline belong to {policies}, not to {on_busy!r}.")
     if not (limit is None or (type(limit) is int and limit > 0)):
         raise ValueError(f"busy_limit must be a number of tries above 0, or None, not {limit!r}.")
-    return limit, 3600.0 if deadline is UNSET else seconds(deadline, "busy_deadline")
+    if pause is not None and on_busy not in (None, "retry"):
+        raise ValueError(f'busy_pause belongs to on_busy="retry", not to {on_busy!r}.')
+    deadline = 3600.0 if deadline is UNSET else seconds(deadline, "busy_deadline")
+    return Delays(limit, deadline, positive_seconds(pause, "busy_pause"))
 
 
 #: Returns the function that runs a Celery task's own call, or None for another call. `celery` sets
@@ -286,7 +298,7 @@ class Locked:
     options: Options
     kind: Kind
     on_busy: OnBusy | None
-    patience: tuple[int | None, float | None]
+    delays: Delays
 
     def __post_init__(self) -> None:
         function = self.function

@@ -1,7 +1,8 @@
 """Publishes delayed tasks again, counts their delays, and knows the limits of brokers.
 
 A delayed task is published again with the same id, and Celery's own count of retries stays the
-same. The message's header ``distlock`` carries the number of delays, and the first try.
+same. The message's header ``distlock`` carries the number of delays, the first try, and what the
+task waits for in a queue.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from celery.utils.log import get_task_logger
 from distlock.exceptions import LockBusy, LockUnavailable
 from distlock.logs.loggers import safe
 
-from .tickets import Ticket
+from .tickets import Ticket, Turn
 
 try:
     from celery.utils.quorum_queues import detect_quorum_queues
@@ -81,7 +82,13 @@ class PutOff(Retry):  # type: ignore[misc]  # Celery has no types
             raise
 
 
-def put_off(task: Any, error: LockBusy | LockUnavailable, pause: float, record: Record) -> PutOff:
+def put_off(
+    task: Any,
+    error: LockBusy | LockUnavailable,
+    pause: float,
+    record: Record,
+    turn: Turn | None,
+) -> PutOff:
     """Return the exception that ends this run of a task, with the message of the next one."""
     request = task.request
     headers = {k: v for k, v in (request.headers or {}).items() if not k.startswith(_WAY)}
@@ -89,7 +96,7 @@ def put_off(task: Any, error: LockBusy | LockUnavailable, pause: float, record: 
         request,
         retries=request.retries,
         countdown=pause,
-        headers={**headers, HEADER: record._asdict()},
+        headers={**headers, HEADER: {**record._asdict(), "turn": turn}},
         ignore_result=ignores_result(task, request),
         # Arguments that the publisher hides stay hidden.
         argsrepr=request.get("argsrepr"),

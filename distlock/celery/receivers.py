@@ -19,7 +19,7 @@ from distlock.session.registry import close_sessions, session_for
 from .put_off import logger
 from .runs import Run, key_of_call, label_of, locks_of
 from .tickets import Ticket
-from .wakes import Wakes, wake_first
+from .wakes import Wakes
 
 
 def _runner(locked: Locked) -> Run | None:
@@ -43,18 +43,17 @@ def _end(task: Any, **_: Any) -> None:
 
 
 def _dropped(sender: Any, request: Any, **_: Any) -> None:
-    """Remove the tickets of a task that was revoked, or has expired, and wake the next task."""
+    """Remove the tickets of a task that was revoked, or has expired."""
     for locked in locks_of(sender):
         if locked.on_busy == "queue":
             key = key_of_call(sender, locked, request.args, request.kwargs)
-            ticket = Ticket(session_for(locked.options.using), key, request.id)
+            session = session_for(locked.options.using)
+            ticket = Ticket(session, key, request.id, limited=locked.shares)
             try:
                 ticket.look()
                 ticket.leave()
             except LockUnavailable as error:
                 logger.warning("A ticket for the lock %r is left to its end: %s", key, error)
-            else:
-                wake_first(sender.app, ticket)
 
 
 def _worker_starts(conf: Any, **_: Any) -> None:

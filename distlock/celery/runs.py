@@ -6,14 +6,15 @@ import random
 import time
 from contextlib import ExitStack
 from inspect import ismethod
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from celery import states
 from celery.exceptions import Ignore
 
 from distlock.conf import UNSET, configuration
 from distlock.decorators import PUT_OFF, Locked
-from distlock.exceptions import LockBusy, LockUnavailable
+from distlock.exceptions import LimitReached, LockBusy, LockUnavailable
+from distlock.keys.templates import znode_name
 from distlock.keys.znodes import Participant
 from distlock.locks.mutex import Mutex
 from distlock.locks.semaphore import Semaphore
@@ -26,8 +27,8 @@ from distlock.transactions import end_statements
 
 from . import task_refused
 from .put_off import PutOff, Record, ignores_result, logger, pause_limits, put_off, state_of
-from .tickets import Ticket
-from .wakes import pause_per_ticket, wake_first
+from .tickets import Ticket, Turn, room_for
+from .wakes import pause_per_ticket
 
 #: The longest pause between two tries of a task, in seconds.
 MAX_PAUSE = 30.0
@@ -62,6 +63,7 @@ class Run:
         self.key = ""
         self.call: tuple[Any, Any] = (), {}
         self.ticket: Ticket | None = None
+        self.turn: Turn | None = None
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function under its lock, or answer by its policy."""
@@ -82,7 +84,7 @@ class Run:
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         started = time.monotonic()
-        with ExitStack() as after, ExitStack() as stack:
+        with ExitStack() as stack:
             try:
                 hold = self._enter(stack)
                 if hasattr(self.task, "lock_granted"):  # `queued_once`
@@ -92,9 +94,6 @@ class Run:
             stack.callback(end_statements)  # also those of a soft time limit that the task caught
             if self.ticket is not None:
                 self.ticket.leave()
-                if self.record.busy:  # a short hold finds the next one waiting
-                    wake_first(self.task.app, self.ticket)
-                after.callback(wake_first, self.task.app, self.ticket)
             first = hold[0] if isinstance(hold, tuple) else hold
             if not first.without_lock:
                 self._log_grant(first, started)
@@ -116,13 +115,14 @@ class Run:
         # Not every broker tells, and a wait without end never learns the holder, so it asks first.
         redelivered = (self.request.delivery_info or {}).get("redelivered")
         waits_again = self.record.put_off and self.locked.on_busy == "wait"
-        # A copy of a task that takes a permit finds the task's own, which says nothing.
-        of_one = not self.locked.shares
+        # A task that shares its lock with others shares it with its copy, too.
+        of_one = not self.locked.shares and self.locked.kind != "read"
         may_be_copy = of_one and self.in_worker and (redelivered or waits_again)
         other = self._other_run(mutex) if may_be_copy else None
         if other is None:
             try:
-                if self.locked.on_busy == "queue" and self.in_worker and not mutex.held:
+                has_it = not self.locked.shares and mutex.held
+                if self.locked.on_busy == "queue" and self.in_worker and not has_it:
                     return self._enter_in_turn(stack)
                 return stack.enter_context(mutex)
             except LockBusy as busy:
@@ -134,11 +134,16 @@ class Run:
         return self._outlive(stack, other)
 
     def _enter_in_turn(self, stack: ExitStack) -> Hold:
-        """Take the lock if no ticket is ahead, or else draw a ticket."""
-        ticket = self.ticket = Ticket(session_for(self.using), self.key, self.request.id)
+        """Take the lock if no ticket is ahead, or else draw a ticket.
+
+        A short hold of a mutex is awaited in the slot; permits are for long work.
+        """
+        session = session_for(self.using)
+        ticket = Ticket(session, self.key, self.request.id, limited=self.locked.shares)
+        self.ticket = ticket
         ticket.look()
         timeout = self.locked.options.timeout
-        patience = self._retry_after
+        patience = 0.0 if self.locked.shares else self._retry_after
         if timeout is not UNSET:
             patience = MAX_PAUSE if timeout is None else min(float(timeout), MAX_PAUSE)
         if not (ticket.drawn or ticket.ahead):
@@ -151,20 +156,24 @@ class Run:
                     raise
             patience -= short
         ticket.stand(patience + self._pause_in_line(ticket.ahead) + LATE)
-        mutex = cast("Mutex", self.locked.lock(self.key, *self.call, patience))
-        if not ticket.ahead:
-            return stack.enter_context(mutex)
-        if (holder := mutex.holder()) is None and self.record.busy:  # nobody's end wakes it
-            wake_first(self.task.app, ticket)
+        lock = self.locked.lock(self.key, *self.call, patience)
+        path = f"{session.root}/{znode_name(self.key)}"
+        turn = Turn(self.using, ticket.path, path)
+        if isinstance(lock, Semaphore):
+            turn = turn._replace(holders=f"{path}/leases", limit=lock.limit, permits=lock.wanted)
+        self.turn = turn
+        ahead, room = ticket.ahead, room_for(session, turn)
+        if not ahead or (self.locked.shares and ahead < session.run(room, key=self.key)):
+            return stack.enter_context(lock)
         what = f"The lock {self.key!r} has a line, and tickets ahead: {ticket.ahead}."
-        raise self._busy(what, holder)
+        raise self._busy(what, lock.holder() if isinstance(lock, Mutex) else None)
 
     def _patience(self) -> float | None:
         """Return the time-out of a retry, None if ``timeout=`` sets it."""
         if not self._retries or self.locked.options.timeout is not UNSET:
             return None
         tries = self.record.busy
-        return PART_IN_LINE * self._pause(tries) if tries else 0.0
+        return PART_IN_LINE * min(self._pause_while_busy(tries), MAX_PAUSE) if tries else 0.0
 
     def _other_run(self, mutex: Mutex | Semaphore) -> Participant | None:
         """Return another run of this task that holds the lock or waits for it, before this one."""
@@ -241,7 +250,7 @@ class Run:
         raise error
 
     def _put_off(self, error: LockBusy | LockUnavailable) -> NoReturn:
-        record, (limit, deadline) = self.record.after(error), self.locked.patience
+        record, (limit, deadline, _) = self.record.after(error), self.locked.delays
         remaining = float("inf") if deadline is None else deadline - record.waited
         if (limit is not None and record.busy > limit) or remaining <= 0:
             self._announce("failed", error)
@@ -259,26 +268,30 @@ class Run:
         elif self.ticket is not None:
             longest = self._pause_in_line(self.ticket.ahead)
         else:
-            longest = self._pause(record.busy)
+            longest = self._pause_while_busy(record.busy)
         shortest, at_most = pause_limits(self.task.app)
         pause = min(longest * random.uniform(0.5, 1), remaining, at_most)  # noqa: S311 - no secret
         pause = max(pause, shortest)
         extra, times = self._fields("retried"), self.record.put_off
         logger.info("Put off for %.1f s, %d times so far: %s", pause, times, error, extra=extra)
         self._announce("retried", error)
-        end = put_off(self.task, error, pause, record)
+        end = put_off(self.task, error, pause, record, self.turn)
         end.ticket = self.ticket
         raise end from error
 
     def _pause(self, tries: int) -> float:
         return min(self._retry_after * 2.0 ** min(tries - 1, 10), MAX_PAUSE)
 
+    def _pause_while_busy(self, tries: int) -> float:
+        return self.locked.delays.pause or self._pause(tries)
+
     def _pause_in_line(self, ahead: int) -> float:
         return min(self._retry_after * max(ahead, 1) * pause_per_ticket(self.task.app), MAX_PAUSE)
 
     def _busy(self, what: str, holder: Participant | None, advice: str = "") -> LockBusy:
         by = f" It is held by {holder}." if holder else ""
-        return LockBusy(
+        kind = LimitReached if self.locked.shares else LockBusy
+        return kind(
             f"{what}{by}{advice}",
             key=self.key,
             holder=holder,

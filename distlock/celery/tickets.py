@@ -1,10 +1,12 @@
 """Keeps a delayed task's place in the queue with a ticket, which outlives the process.
 
 A task that finds its lock busy under ``on_busy="queue"`` draws a ticket and gives its slot back. It
-tries the lock only when no ticket is ahead of its own. The lock itself excludes without them.
+tries the lock only when no ticket is ahead of its own; under a limit, when fewer are ahead than it
+has room for. The lock itself excludes without them.
 
-A ticket is ``<root>/@tickets/<znode name of the key>/<znode name of the task's id>-NNNNNNNNNN``, a
-persistent sequential node under container nodes; its data is JSON: ``v`` and ``ttl`` (seconds). The
+A ticket is ``<root>/@tickets/<znode name of the key>/<znode name of the task's id>-NNNNNNNNNN``, or
+``<znode name of the key>@permits`` under a limit, a persistent sequential node under container
+nodes; its data is JSON: ``v`` and ``ttl`` (seconds). The
 task's id identifies it, so neither a lost reply nor a copy of the task gets a second place.
 
 A lost task must not block the queue, so a ticket ends `ttl` after its last write, which each run of
@@ -15,13 +17,15 @@ The next task behind an ended ticket removes it, if it still has the judged vers
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from distlock.engine.errors import UNKNOWN, BadVersion, NoNode
-from distlock.keys.templates import key_of, znode_name
-from distlock.keys.znodes import read_json
+from distlock.keys.templates import znode_name
+from distlock.keys.znodes import in_line, leases, read_json
+from distlock.queue.semaphore import limit_in
 from distlock.session.programs import Program, below, in_background
 from distlock.session.registry import session_for
 from distlock.session.session import Session
@@ -30,12 +34,34 @@ from distlock.session.session import Session
 LONGEST: Final = 600.0
 
 
-class Ticket:
-    """One task's ticket for one key. Its calls raise `LockUnavailable`. Do not share it."""
+class Turn(NamedTuple):
+    """The turn for which a delayed task waits, as its message tells the worker (`wakes`)."""
 
-    def __init__(self, session: Session, key: str, task_id: str) -> None:
+    using: str
+    #: The path of its ticket.
+    ticket: str
+    #: The path of the holders' nodes.
+    holders: str
+    #: How many permits there are, and how many the task takes.
+    limit: int = 1
+    permits: int = 1
+
+    @property
+    def at_a_time(self) -> int:
+        """How many such tasks may run at a time."""
+        return max(self.limit // self.permits, 1)
+
+
+class Ticket:
+    """One task's ticket for one key. Its calls raise `LockUnavailable`. Do not share it.
+
+    :param limited: whether it is for permits, which have a line beside that of the key's lock
+    """
+
+    def __init__(self, session: Session, key: str, task_id: str, *, limited: bool) -> None:
         self._session = session
-        self._parent = f"{session.root}/@tickets/{znode_name(key)}"
+        line = znode_name(key) + ("@permits" if limited else "")  # no znode name has an "@"
+        self._parent = f"{session.root}/@tickets/{line}"
         self._task = znode_name(task_id)
         self._run = partial(session.run, key=key)
         #: Whether a ticket may have been drawn that is not in `_line` yet.
@@ -53,18 +79,18 @@ class Ticket:
         """The number of tickets ahead at the last look; all of them before one is drawn."""
         return self._line.index(self._own[0]) if self._own else len(self._line)
 
+    @property
+    def path(self) -> str:
+        """The path of the ticket that was drawn."""
+        return self._own[0]
+
     def look(self) -> None:
         """Look at the queue, with all that was acknowledged before: one write."""
-        self._line = self._run(_line_at(self._session, self._parent))
+        self._line = self._run(line_at(self._session, self._parent))
 
     def stand(self, ttl: float) -> None:
         """After `look`, renew the ticket or draw one, and remove those ahead whose time is over."""
         self._run(self._stand(json.dumps({"v": 1, "ttl": ttl}).encode()))
-
-    def first(self) -> str | None:
-        """Look again, and return the first task's id, unless its ticket has a shortened name."""
-        self.look()
-        return key_of(_task_of(self._line[0])) if self._line else None
 
     def leave(self) -> None:
         """Remove the ticket, without waiting for that. Repeating it is fine."""
@@ -81,7 +107,7 @@ class Ticket:
             with suppress(NoNode):  # somebody has removed it
                 stat = yield partial(self._session.write, own[0], data, -1)
         now = (stat or (yield from self._draw(data))).mtime
-        self._line = yield from _line_at(self._session, self._parent)
+        self._line = yield from line_at(self._session, self._parent)
         self._draws = False
         while self.ahead and (yield from _has_ended(self._session, self._line[0], now)):
             del self._line[0]
@@ -93,7 +119,7 @@ class Ticket:
         return (yield from below(self._session, self._parent, request))[1]
 
     def _give_all_back(self) -> Program[None]:
-        for path in self._of_task((yield from _line_at(self._session, self._parent))):
+        for path in self._of_task((yield from line_at(self._session, self._parent))):
             yield from _give_back(self._session, path)
 
     @property
@@ -120,17 +146,38 @@ def sweep_tickets(using: str = "default") -> int:
     return sum(
         session.run(_has_ended(session, path, now), key="@tickets")
         for key in keys
-        for path in session.run(_line_at(session, f"{parent}/{key}"), key="@tickets")
+        for path in session.run(line_at(session, f"{parent}/{key}"), key="@tickets")
     )
 
 
-def _line_at(session: Session, parent: str) -> Program[list[str]]:
+def line_at(session: Session, parent: str) -> Program[list[str]]:
     """Return the paths of a key's tickets, first come first."""
     try:
         names = yield partial(session.children, parent, sync=True)
     except NoNode:
         return []
     return [f"{parent}/{name}" for name in sorted(names, key=lambda name: name[-10:])]
+
+
+def room_for(
+    session: Session, turn: Turn, changed: Callable[[bool], None] | None = None
+) -> Program[int]:
+    """Return how many such tasks may begin beside the holders.
+
+    :param changed: called at the next change of the holders, and of a limit that is set at run time
+    """
+    names, data = partial(session.children, turn.holders), partial(session.read, turn.holders)
+    if changed is not None:
+        data = partial(session.watch, turn.holders, changed)
+        names = partial(data, children=True)
+    try:
+        there = yield names
+        written, is_set = limit_in((yield data)[0])
+    except NoNode:
+        return turn.at_a_time
+    limit = written if written and is_set else turn.limit
+    holders = in_line(there) or leases(there)
+    return (limit - len(holders)) // turn.permits
 
 
 def _task_of(path: str) -> str:

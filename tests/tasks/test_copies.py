@@ -13,15 +13,17 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from celery import states
+from celery import Celery, states
 from redis import Redis as Client
 
-from distlock import zk_lock
+from distlock import zk_lock, zk_locked
 from distlock.celery import runs
 from distlock_chaos.server import ZooKeeper
 from tests.kit.celery_tools import PATIENCE, Fleet, Worker, fleet
 from tests.kit.helpers import eventually
 from tests.kit.services import Redis
+from tests.kit.tools import Owner
+from tests.tasks.tools import Traced
 from tests.testproject.elsewhere import held_elsewhere, in_line
 
 pytestmark = pytest.mark.deep
@@ -167,6 +169,29 @@ def test_a_killed_worker_loses_what_tries_unless_it_is_acknowledged_late(
         assert not client.llen(key)
         assert not client.hlen("unacked")
     assert early.state != states.SUCCESS
+
+
+@pytest.mark.usefixtures("distlock_memory")
+def test_who_shares_the_lock_shares_it_with_a_copy_at_once(
+    app: Celery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(*_: Any) -> str:
+        raise AssertionError("nobody asks whether the original has ended")
+
+    monkeypatch.setattr(runs, "state_of", ask)
+    ran: list[str] = []
+
+    @app.task(shared=False)
+    @zk_locked("<key>", mode="read", timeout=0)
+    def read(key: str) -> None:
+        ran.append(key)
+        if len(ran) == 1:
+            with Owner() as owner:
+                info = {"exchange": "", "routing_key": "celery", "redelivered": True}
+                assert owner.now(Traced, read, key, delivery_info=info).state == states.SUCCESS
+
+    assert Traced(read, "7").state == states.SUCCESS
+    assert ran == ["7", "7"]
 
 
 @pytest.mark.parametrize(

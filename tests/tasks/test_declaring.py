@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from celery import Celery, Task
 
-from distlock import zk_locked
+from distlock import zk_limited, zk_locked
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,18 @@ def test_an_impossible_limit_is_refused(limit: Any) -> None:
 def test_an_impossible_deadline_is_refused(deadline: Any) -> None:
     with pytest.raises((ValueError, TypeError), match="busy_deadline"):
         zk_locked("feed", busy_deadline=deadline)
+
+
+@pytest.mark.parametrize("pause", [0, -1, "a minute"])
+def test_an_impossible_pause_is_refused(pause: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match="busy_pause"):
+        zk_limited("feed", 3, busy_pause=pause)
+
+
+@pytest.mark.parametrize("on_busy", ["queue", "skip", print])
+def test_a_pause_of_another_policy_is_refused(on_busy: Any) -> None:
+    with pytest.raises(ValueError, match='belongs to on_busy="retry"'):
+        zk_locked("feed", on_busy=on_busy, busy_pause=60)
 
 
 @pytest.mark.parametrize("options", [{"busy_limit": 3}, {"busy_deadline": None}])

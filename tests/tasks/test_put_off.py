@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from celery import Celery, signals, states
 
-from distlock import LockBusy, zk_locked
+from distlock import LimitReached, LockBusy, zk_limited, zk_locked, zk_semaphore
+from distlock.celery.put_off import HEADER
 from tests.tasks.tools import Traced
 from tests.testproject.elsewhere import held_elsewhere
 
@@ -77,6 +79,33 @@ def test_a_pause_ends_before_the_broker_delivers_again(
         run = Traced(report, key)
     assert run.state == states.RETRY
     assert run.error.when == 2.5
+
+
+def test_a_pause_of_the_tasks_own_does_not_grow(app: Celery, key: str) -> None:
+    @app.task(shared=False)
+    @zk_locked("<key>", timeout=0, busy_pause=timedelta(minutes=2), busy_deadline=None)
+    def report(key: str) -> str:
+        return key
+
+    record = {"busy": 20, "away": 0, "since": 1}
+    with held_elsewhere(key):
+        pauses = [Traced(report, key, headers={HEADER: record}).error.when for _ in range(3)]
+    assert all(60 <= pause <= 120 for pause in pauses)
+
+
+@pytest.mark.parametrize("options", [{"busy_limit": 1}, {"busy_deadline": 60}])
+def test_who_gets_no_permit_in_the_end_says_that_the_limit_is_reached(
+    app: Celery, key: str, options: dict[str, Any]
+) -> None:
+    @app.task(shared=False)
+    @zk_limited("<key>", 1, **options)
+    def report(key: str) -> str:
+        return key
+
+    with zk_semaphore(key, 1):
+        last = Traced(report, key, headers={HEADER: {"busy": 1, "away": 0, "since": 1}})
+    assert (last.state, type(last.error)) == (states.FAILURE, LimitReached)
+    assert "put off 1 times" in str(last.error)
 
 
 def test_a_locked_run_that_a_subclass_calls_is_put_off(app: Celery, key: str) -> None:

@@ -14,7 +14,7 @@ from django.core.management import call_command
 from kombu.exceptions import OperationalError
 from pytest_django import Settings
 
-from distlock import LockBusy, zk_locked
+from distlock import LimitReached, LockBusy, zk_limited, zk_locked, zk_semaphore
 from distlock.celery import tickets
 from distlock.celery.put_off import HEADER
 from distlock.celery.tickets import sweep_tickets
@@ -59,13 +59,17 @@ def run(refresh: Any, who: str, headers: Any = None) -> Any:
 
 
 def tickets_of(tree: Tree, key: str = "feed:7") -> list[str]:
-    """Whose tickets there are, first come first."""
-    names = tree.children(f"{tree.namespace}/@tickets/{znode_name(key)}")
+    """Whose tickets there are for a lock, or else for permits, first come first."""
+    names = tree.children(_parent(tree, key)) or tree.children(_parent(tree, key) + "@permits")
     return [name.rpartition("-")[0] for name in sorted(names, key=lambda name: name[-10:])]
 
 
-def ticket_path(tree: Tree, who: str, key: str = "feed:7") -> str:
-    parent = f"{tree.namespace}/@tickets/{znode_name(key)}"
+def _parent(tree: Tree, key: str) -> str:
+    return f"{tree.namespace}/@tickets/{znode_name(key)}"
+
+
+def ticket_path(tree: Tree, who: str, key: str = "feed:7", *, of: str = "") -> str:
+    parent = _parent(tree, key) + of
     (name,) = (name for name in tree.children(parent) if name.startswith(f"{who}-"))
     return f"{parent}/{name}"
 
@@ -137,6 +141,47 @@ def test_the_first_in_line_waits_in_its_slot_for_its_turn(app: Celery, tree: Tre
     assert run(refresh, "b", AGAIN).state == states.SUCCESS
     assert refresh.ran == ["a", "b"]
     eventually(lambda: not tickets_of(tree))
+
+
+def test_under_a_limit_as_many_from_the_front_may_go_as_there_are_permits(
+    app: Celery, tree: Tree
+) -> None:
+    ran: list[str] = []
+
+    @app.task(shared=False)
+    @zk_limited("feed:<feed_id>", 3, permits=2, on_busy="queue", busy_deadline=None)
+    def refresh(feed_id: int, who: str) -> None:
+        assert feed_id
+        ran.append(who)
+
+    permits = zk_semaphore("feed:7", 3)
+    assert permits.acquire(timeout=0, leases=2)
+    for who in "abc":
+        error = run(refresh, who).error.exc
+        assert isinstance(error, LimitReached)
+    assert tickets_of(tree) == ["a", "b", "c"]
+    permits.release(2)
+    assert run(refresh, "b", AGAIN).state == states.RETRY
+    permits.limit = 5  # which lets two in
+    assert run(refresh, "c", AGAIN).state == states.RETRY
+    for who in "bac":
+        assert run(refresh, who, AGAIN).state == states.SUCCESS
+    assert ran == ["b", "a", "c"]
+    eventually(lambda: not tickets_of(tree))
+
+
+def test_the_lock_and_the_permits_of_a_key_have_lines_of_their_own(
+    app: Celery, refresh: Any, tree: Tree
+) -> None:
+    @app.task(shared=False, name="limited")
+    @zk_limited("feed:<feed_id>", 1, on_busy="queue")
+    def limited(feed_id: int, who: str) -> str:
+        return f"{feed_id} {who}"
+
+    with held_elsewhere("feed:7"):
+        assert run(refresh, "a").state == states.RETRY
+        assert run(limited, "b").state == states.SUCCESS
+        tree.client.delete(ticket_path(tree, "a"))
 
 
 def test_a_short_hold_is_waited_for_without_a_ticket(refresh: Any, tree: Tree) -> None:

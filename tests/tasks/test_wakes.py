@@ -1,8 +1,12 @@
-"""``on_busy="queue"``: who gives the lock back wakes the first in line, wherever its message is."""
+"""``on_busy="queue"``: the first in line begins when its turn has come, wherever its message is."""
 
 from __future__ import annotations
 
-import json
+import gc
+import os
+import select
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +18,12 @@ from celery import Celery, states
 from kombu.asynchronous import timer
 from pytest_django import Settings
 
-from distlock import zk_locked
-from distlock.celery import wakes
+from distlock import zk_limited, zk_semaphore
+from distlock.celery import tickets, wakes
+from distlock.celery.put_off import HEADER
 from distlock.celery.wakes import Wakes
-from distlock_chaos.ports import free_ports
+from distlock.engine.errors import NotConnected
+from distlock.session.registry import session_for
 from distlock_chaos.server import ZooKeeper
 from tests.kit.celery_tools import PATIENCE, Fleet, fleet
 from tests.kit.engines import first_then_deep, tree_at
@@ -25,7 +31,8 @@ from tests.kit.helpers import eventually
 from tests.kit.rabbitmq import RabbitMQ
 from tests.kit.services import Redis
 from tests.kit.tools import Tree
-from tests.tasks.test_tickets import AGAIN, run, tickets_of
+from tests.tasks.test_put_off import published
+from tests.tasks.test_tickets import AGAIN, refreshes, run, ticket_path, tickets_of
 from tests.tasks.tools import QUEUES
 from tests.testproject.elsewhere import held_elsewhere
 
@@ -36,6 +43,7 @@ TASKS = "tests.testproject.locked_tasks"
 #: A task that is put off comes again after 15 to 30 s, unless it is woken.
 RETRY_AFTER = 60.0
 SHORTEST_PAUSE = 15
+SESSION_SECONDS = 10
 
 
 @pytest.fixture(params=first_then_deep(["redis", "rabbitmq"]))
@@ -53,7 +61,14 @@ def troupe(
     if request.param == "rabbitmq":
         rabbitmq: RabbitMQ = request.getfixturevalue("rabbitmq")
         broker = rabbitmq.new_host()
-    with fleet(zookeeper, tmp_path, broker, celery=celery, RETRY_AFTER=RETRY_AFTER) as one:
+    with fleet(
+        zookeeper,
+        tmp_path,
+        broker,
+        celery=celery,
+        RETRY_AFTER=RETRY_AFTER,
+        SESSION_TIMEOUT=SESSION_SECONDS,
+    ) as one:
         settings.DISTLOCK = one.distlock
         yield one
 
@@ -118,63 +133,45 @@ def test_a_task_that_never_runs_gives_its_place_to_the_next(
     assert (entries[-1].when - left.when) / 1e9 < SHORTEST_PAUSE
 
 
-def test_a_process_killed_before_it_wakes_the_next_loses_nobody(
-    module_fleet: Fleet, settings: Settings, key: str
-) -> None:
-    """They come again when their pauses are over, and each runs once."""
-    settings.DISTLOCK = module_fleet.distlock
-    stage = module_fleet.stage
-    first, others = f"first-{key}", [str(number) for number in range(3)]
-    with module_fleet.worker():
-        module_fleet.task("dies_before_it_wakes", TASKS).delay(key, first)
-        entry = stage.await_entry(first)
-        results = put_off(module_fleet, module_fleet.task("queue_at_once", TASKS), key, others)
-        stage.let_go(first)
-        assert [one.get(timeout=PATIENCE) for one in results] == others
-    entries = stage.told(key, "enter")
-    assert [line.facts[1] for line in entries] == others
-    assert entry.pid not in {line.pid for line in entries}
+@pytest.mark.parametrize("name", ["queue_at_once", "queue_for_two"])
+def test_the_death_of_a_holder_wakes_the_first_in_line(troupe: Fleet, key: str, name: str) -> None:
+    task = troupe.task(name, TASKS)
+    holders = [f"first-{n}-{key}" for n in range(2 if name == "queue_for_two" else 1)]
+    with troupe.worker(), troupe.worker():
+        for holder in holders:
+            task.delay(key, holder)
+        entries = [troupe.stage.await_entry(holder) for holder in holders]
+        results = put_off(troupe, task, key, ["a", "b"])
+        killed = time.monotonic_ns()
+        os.kill(entries[0].pid, signal.SIGKILL)
+        assert [one.get(timeout=PATIENCE) for one in results] == ["a", "b"]
+        for holder in holders[1:]:
+            troupe.stage.let_go(holder)
+    after = [line for line in troupe.stage.told(key, "enter") if line.facts[1] in ("a", "b")]
+    assert [line.facts[1] for line in after] == ["a", "b"]
+    assert (after[0].when - killed) / 1e9 < SESSION_SECONDS / 2
 
 
-# --- what is woken -------------------------------------------------------------------------------
+def test_a_raised_limit_wakes_as_many_as_it_lets_in(troupe: Fleet, key: str) -> None:
+    task = troupe.task("queue_for_two", TASKS)
+    holders = [f"first-{n}-{key}" for n in range(5)]
+    with troupe.worker(concurrency=6):
+        for holder in holders[:2]:
+            task.delay(key, holder)
+            troupe.stage.await_entry(holder)
+        put_off(troupe, task, key, holders[2:])
+        zk_semaphore(key, 2).limit = 4
+        for holder in holders[2:4]:
+            troupe.stage.await_entry(holder)
+        assert not troupe.stage.told(holders[4], "enter")
+        for holder in holders:
+            troupe.stage.let_go(holder)
+        troupe.stage.await_entry(holders[4])
+    entries = troupe.stage.told(key, "enter")
+    assert (entries[-1].when - entries[0].when) / 1e9 < SHORTEST_PAUSE
 
 
-def test_whoever_finds_the_lock_free_and_a_ticket_ahead_wakes_its_task(
-    app: Celery, tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The process that should have, was killed."""
-    woken: list[str] = []
-    monkeypatch.setattr(wakes, "wake", lambda _, task_id: woken.append(task_id))
-
-    @app.task(shared=False)
-    @zk_locked("feed:<feed_id>", on_busy="queue", timeout=0, busy_deadline=None)
-    def refresh(feed_id: int, who: str) -> None:
-        assert feed_id
-        assert who
-
-    with held_elsewhere("feed:7"):
-        for who in "abc":
-            run(refresh, who)
-        run(refresh, "c", AGAIN)
-        assert not woken
-    run(refresh, "c", AGAIN)
-    assert woken == ["a"]
-    for who in "abc":
-        run(refresh, who, AGAIN)
-    # Once when the one before has the lock, and once when it gives it back.
-    assert woken == ["a", "b", "b", "c", "c"]
-    eventually(lambda: not tickets_of(tree))
-
-
-def test_a_broker_that_is_away_does_not_fail_the_task(
-    app: Celery, caplog: pytest.LogCaptureFixture
-) -> None:
-    (port,) = free_ports(1)
-    app.conf.broker_url = f"redis://127.0.0.1:{port}/0"
-    app.conf.broker_transport_options = {"max_retries": 0}
-    ticket: Any = SimpleNamespace(first=lambda: "the-id")
-    wakes.wake_first(app, ticket)
-    assert "could not be woken" in caplog.text
+# --- one worker's main process -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -195,49 +192,121 @@ def test_the_pause_is_longer_where_wakes_arrive(
     assert wakes.pause_per_ticket(app) == pause
 
 
+class MainProcess:
+    """A worker's step, its timer, and who has begun."""
+
+    def __init__(self) -> None:
+        self.timer = timer.Timer()  # type: ignore[no-untyped-call]
+        self.step: Any = Wakes(SimpleNamespace(hub=None, steps=[], timer=self.timer))
+        self.began: list[str] = []
+
+    def receive(self, task_id: str, header: Any) -> None:
+        """Do as a worker does with a message that has its time."""
+        request = SimpleNamespace(id=task_id, request_dict={HEADER: header})
+        self.step._received(request)
+        self.timer.call_after(1000, self._begin, (request,))  # type: ignore[no-untyped-call]
+
+    def _begin(self, request: Any) -> None:
+        self.began.append(request.id)
+
+    def has_begun(self, *task_ids: str) -> bool:
+        """Begin what is due, and return whether these have begun."""
+        if select.select([self.step._reading], [], [], 0)[0]:
+            self.step._begin_due()
+        return self.began == list(task_ids)
+
+
 @pytest.fixture
-def listening() -> Any:
-    """A worker's step, its timer, and which requests have begun."""
-    times = timer.Timer()  # type: ignore[no-untyped-call]
-    step: Any = Wakes(SimpleNamespace(hub=None, conninfo=None, steps=[], timer=times))
-    step.began = []
-    return step
+def main_process() -> Iterator[MainProcess]:
+    one = MainProcess()
+    yield one
+    os.close(one.step._reading)
+    os.close(one.step._writing)
 
 
-def receive(step: Any, task_id: str) -> None:
-    """Do as a worker does with a message that has its time."""
-    request = SimpleNamespace(id=task_id, eta="later")
-    step._received(request)
-    step._timer.call_after(1000, step.began.append, (request,))
+@pytest.fixture
+def refresh(app: Celery) -> Any:
+    return refreshes(app)
 
 
-def pass_time(step: Any) -> list[str]:
-    """Run what is due, and return who began."""
-    for _, entry in step._timer:
-        if entry is None:
-            break
-        entry()
-    return [request.id for request in step.began]
+def delayed(refresh: Any, main_process: MainProcess, *actors: str) -> None:
+    """Let tasks find the lock busy, and the worker receive their messages."""
+    for who in actors:
+        with published() as messages:
+            assert run(refresh, who).state == states.RETRY
+        main_process.receive(who, messages[0][HEADER])
 
 
-def test_a_woken_task_begins_once(listening: Any) -> None:
-    for task_id in "ab":
-        receive(listening, task_id)
-    listening._begin("b", None)
-    listening._begin("b", None)
-    assert pass_time(listening) == ["b"]
+def test_one_begins_when_the_one_before_has_come_and_gone(
+    refresh: Any, tree: Tree, main_process: MainProcess
+) -> None:
+    with held_elsewhere("feed:7"):
+        run(refresh, "a")  # whose message another worker has
+        delayed(refresh, main_process, "b")
+    assert main_process.has_begun()
+    assert run(refresh, "a", AGAIN).state == states.SUCCESS
+    eventually(lambda: main_process.has_begun("b"), PATIENCE, "the second one begun")
+    assert run(refresh, "b", AGAIN).state == states.SUCCESS
+    eventually(lambda: not tickets_of(tree))
 
 
-def test_a_wake_that_overtakes_its_message_is_remembered_and_used_once(listening: Any) -> None:
-    listening._begin("a", None)
-    receive(listening, "a")
-    assert pass_time(listening) == ["a"]
-    receive(listening, "a")
-    assert pass_time(listening) == ["a"]
+def test_a_new_connection_watches_again(
+    refresh: Any, tree: Tree, main_process: MainProcess
+) -> None:
+    session: Any = session_for()
+    with held_elsewhere("feed:7"):
+        delayed(refresh, main_process, "a")
+        eventually(lambda: session.watches.watchers, PATIENCE, "a watch")
+        before = session.connection
+        session._client.drop()
+        eventually(lambda: session.connected and session.connection > before, PATIENCE)
+    eventually(lambda: main_process.has_begun("a"), PATIENCE, "begun")
+    assert run(refresh, "a", AGAIN).state == states.SUCCESS
+    eventually(lambda: not tickets_of(tree))
 
 
-@pytest.mark.parametrize("body", [{}, None, 7, ["a"]])
-def test_anything_else_wakes_nobody(listening: Any, body: Any) -> None:
-    receive(listening, "a")
-    listening._begin(json.loads(json.dumps(body)), None)
-    assert not pass_time(listening)
+def test_a_connection_that_is_lost_in_the_middle_of_a_look_costs_no_wake(
+    refresh: Any, tree: Tree, main_process: MainProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = threading.Event()
+
+    def lose(*_: object) -> None:
+        monkeypatch.setattr(wakes, "line_at", tickets.line_at)
+        lost.set()
+        raise NotConnected
+
+    monkeypatch.setattr(wakes, "line_at", lose)
+    with held_elsewhere("feed:7"):
+        delayed(refresh, main_process, "a")
+        assert lost.wait(PATIENCE)
+    eventually(lambda: main_process.has_begun("a"), PATIENCE, "begun")
+    assert run(refresh, "a", AGAIN).state == states.SUCCESS
+    eventually(lambda: not tickets_of(tree))
+
+
+def test_a_ticket_that_is_gone_holds_nobody_up(
+    app: Celery, tree: Tree, main_process: MainProcess
+) -> None:
+    @app.task(shared=False)
+    @zk_limited("feed:<feed_id>", 2, on_busy="queue")
+    def refresh(feed_id: int, who: str) -> str:
+        return f"{feed_id} {who}"
+
+    def nothing_is_kept() -> bool:
+        gc.collect()
+        return not main_process.step._lines
+
+    with zk_semaphore("feed:7", 2):
+        with zk_semaphore("feed:7", 2):
+            delayed(refresh, main_process, "a", "b")
+            tree.client.delete(ticket_path(tree, "a", of="@permits"))
+        eventually(lambda: main_process.has_begun("b"), PATIENCE, "the second one begun")
+        assert run(refresh, "b", AGAIN).state == states.SUCCESS
+        eventually(nothing_is_kept, PATIENCE, "nothing kept for a key that nobody waits for")
+
+
+@pytest.mark.parametrize("header", [None, {}, {"turn": None}, {"turn": []}, {"turn": ["?"]}])
+def test_another_message_waits_for_its_time(main_process: MainProcess, header: Any) -> None:
+    main_process.receive("a", header)
+    assert main_process.has_begun()
+    assert not main_process.step._lines

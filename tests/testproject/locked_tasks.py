@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from celery import shared_task
 
 from distlock import LockBusy, zk_limited, zk_locked
-from distlock.celery import wakes
 from distlock.celery.queued_once import QueuedOnce
 from tests.testproject.tasks import stage
 
@@ -74,16 +73,13 @@ def queue_at_once(key: str, actor: str) -> str:
     return actor
 
 
-@task()
-@zk_locked("<key>", on_busy="queue", timeout=0)
-def dies_before_it_wakes(key: str, actor: str) -> str:
-    """Let this process be killed between the release of the lock and the wake."""
-
-    def die(app: Any, task_id: str) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    wakes.wake = die
-    stage().play(actor)
+@task(max_retries=0)
+@zk_limited("<key>", 2, on_busy="queue")
+def queue_for_two(key: str, actor: str) -> str:
+    """As above, for two at a time."""
+    stage().tell(key, "enter", actor)
+    if actor.startswith("first-"):
+        stage().play(actor)
     return actor
 
 
