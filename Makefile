@@ -1,7 +1,7 @@
 # Every target does its own set-up: `make demo` and `make test` work on a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-all kazoo matrix valkey screenshots bench growth reliability celerylocks killedslots celerypolicies herd lint audit types api tutorial docs wheel release setup clean
+.PHONY: help demo serve test test-all kazoo matrix valkey screenshots bench growth reliability celerylocks killedslots celerypolicies celerylimits herd lint audit types api tutorial docs wheel release setup clean
 
 SALE := .venv/bin/python manage.py sale --stock 10 --buyers 100 --processes 4
 SHOP := .venv/bin/python manage.py serve_demo
@@ -92,6 +92,10 @@ killedslots: .venv/.ready  ## a killed holder's slot, here and in seven librarie
 celerypolicies: .venv/.ready  ## many short Celery tasks on few keys under each policy; ARGS=--quick takes a minute
 	@.ci/setup zookeeper redis rabbitmq
 	.venv/bin/python -m benchmarks.celery_policies $(ARGS)
+
+celerylimits: .venv/.ready  ## Celery tasks under a limit, in order, while workers are killed; ARGS=--quick takes a minute or two
+	@.ci/setup zookeeper redis rabbitmq
+	.venv/bin/python -m benchmarks.celery_limits $(ARGS)
 
 herd: .venv/.ready  ## what a release costs with up to 1,000 waiters: benchmarks/herd.md
 	@.ci/setup zookeeper

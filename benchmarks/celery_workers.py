@@ -19,16 +19,18 @@ PATIENCE = 60.0
 
 
 @contextmanager
-def worker(app: str, log: Path, *, processes: int) -> Iterator[None]:
+def worker(app: str, log: Path, *, processes: int) -> Iterator[GuardedProcess]:
     """A worker in the environment of this process.
 
     :param app: the module of the Celery app in `benchmarks.contenders`
     """
     command = f"-m celery -A benchmarks.contenders.{app} worker -P prefork -c {processes} -l INFO"
-    process = GuardedProcess([sys.executable, *command.split()], output=log, cwd=ROOT)
+    process = GuardedProcess(
+        [sys.executable, *command.split(), "-n", log.stem], output=log, cwd=ROOT
+    )
     try:
         until(lambda: " ready." in log.read_text())
-        yield
+        yield process
     except TimeoutError as error:
         raise TimeoutError(f"{error}\n{log.read_text()[-3000:]}") from error
     finally:
