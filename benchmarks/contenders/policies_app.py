@@ -79,7 +79,7 @@ def _tell_ticket(stand: Callable[..., None]) -> Callable[..., None]:
 
     def standing(ticket: Any, ttl: float) -> None:
         stand(ticket, ttl)
-        (own, *_) = ticket._own  # noqa: SLF001 - nobody else needs it
+        own = ticket.path.rpartition("/")[2]
         board.hsetnx("tickets", own[:-11], own[-10:])
 
     return standing
