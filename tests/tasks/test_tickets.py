@@ -382,5 +382,5 @@ def test_a_copy_of_the_holder_is_dropped_and_leaves_no_ticket(app: Celery, tree:
     other = refreshes(app)
     assert run(refresh, "a").state == states.SUCCESS
     assert ended == [states.IGNORED]
-    assert tickets_of(tree) == ["b"]
+    eventually(lambda: tickets_of(tree) == ["b"])
     assert run(other, "b", AGAIN).state == states.SUCCESS
