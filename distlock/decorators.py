@@ -185,7 +185,8 @@ def zk_limited(
         of the call; a limit that is set at run time (`Semaphore.limit`) overrides it
     :param permits: the number of permits that one call takes of each key, all or none
     :param timeout: seconds to wait, as in `zk_locked`
-    :param on_busy: the reaction when too few permits are free after `timeout`, as in `zk_locked`
+    :param on_busy: the reaction when too few permits are free after `timeout`, as in `zk_locked`;
+        ``"queue"`` for one rule only
     :param busy_limit: how often a task is delayed before it raises, as in `zk_locked`
     :param busy_deadline: the same in seconds since the first try, as in `zk_locked`
     :param busy_pause: seconds of each delay under ``"retry"``, as in `zk_locked`
