@@ -68,13 +68,21 @@ def configuration(alias: str = "default") -> Configuration:
     return adapted(Configuration(alias=alias, **values))
 
 
+@cache
+def _key_prefix(alias: str) -> str:
+    try:
+        return configuration(alias).key_prefix
+    except ImproperlyConfigured:  # a lock may be made at import: its first use raises
+        return ""
+
+
 def prefixed(key: str, using: str) -> str:
     """Return a key with the ``KEY_PREFIX`` of an alias as it is now: ``"tenant1:stock:7"``.
 
     :raises LockKeyError: the function that the setting names has returned no prefix
     """
     # A lock may be made before there are settings; its use sees to the prefix.
-    path = prefix = configuration(using).key_prefix if settings.configured else ""
+    path = prefix = _key_prefix(using) if settings.configured else ""
     if "." in path:
         prefix = import_string(path)()
         if not is_prefix(prefix):
@@ -103,6 +111,7 @@ def refuse_other_prefix(key: str, using: str) -> None:
 def _forget(*, setting: str, **_: Any) -> None:
     if setting == "DISTLOCK":
         configuration.cache_clear()
+        _key_prefix.cache_clear()
 
 
 setting_changed.connect(_forget)

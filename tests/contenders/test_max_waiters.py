@@ -9,8 +9,9 @@ import pytest
 
 from distlock import LimitReached, LockBusy, zk_limited, zk_lock, zk_locked, zk_rwlock, zk_semaphore
 from tests.contenders.tools import KEY, Waiter
+from tests.interrupts.recipes import parents
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, MakeOwner, Tree
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, settle
 
 pytestmark = pytest.mark.usefixtures("patient", "tree")
 engines = pytest.mark.engines("zookeeper", "redis")
@@ -123,11 +124,15 @@ def test_with_handoff_those_of_the_process_count_and_each_other_process(
 
 def test_a_free_lock_costs_no_request_more(tree: Tree, requests: list[str]) -> None:
     sent = []
+    parents(tree)
     for waiters in (None, 0, 3):
-        for lock in (zk_lock(KEY, max_waiters=waiters), zk_semaphore("s", 1, max_waiters=waiters)):
-            with lock:  # makes the parents
+        for lock in (
+            zk_lock(KEY, max_waiters=waiters),
+            zk_semaphore("key-2", 1, max_waiters=waiters),
+        ):
+            with lock:
                 pass
-            tree.await_line(KEY, 0)
+            settle(await_connection())
             requests.clear()
             with lock:
                 sent.append([one for one in requests if one != "Sync"])
