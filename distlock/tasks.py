@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from .inspection.tree import sweep_cool_downs
-from .lease import persistent
+from .lease import cool_downs, persistent
 
 
 @shared_task(name="distlock.sweep")
@@ -16,5 +15,5 @@ def sweep(using: str = "default") -> int:
 
     :param using: the alias in ``DISTLOCK``
     """
-    sweep_cool_downs(using)
+    cool_downs.sweep(using)
     return persistent.sweep(using).removed

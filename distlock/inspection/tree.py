@@ -121,36 +121,6 @@ def look(
     return _look_at(reads, entries, depth)
 
 
-def sweep_cool_downs(using: str = "default") -> int:
-    """Remove what ``hold_at_least=`` has left, where its time is over, and return how many.
-
-    Exclusion does not depend on it, as with `lease.persistent.sweep`.
-
-    :param using: the alias in ``DISTLOCK``
-    :raises LockUnavailable: the lock server did not answer in time, or refused
-    """
-    session = session_for(using)
-
-    def program() -> Program[int]:
-        clock = yield from reading(session)
-        (names,) = yield from each([partial(session.children, session.root)], NoNode)
-        lines = [f"{session.root}/{name}" for name in names or () if not name.startswith("@")]
-        removed = 0
-        for start in range(0, len(lines), BATCH):
-            some = lines[start : start + BATCH]
-            listed = yield from each([partial(session.children, line) for line in some], NoNode)
-            ended = [
-                f"{line}/{name}"
-                for line, names in zip(some, listed, strict=True)
-                for name in {*(names or ())} - {*znodes.without_ended(names or (), clock.now())}
-            ]
-            yield from each([partial(session.remove, path, -1) for path in ended], NoNode)
-            removed += len(ended)
-        return removed
-
-    return session.run(program(), key=session.root)
-
-
 def _entries(reads: Reads, select: Callable[[str], bool] | None) -> list[str]:
     """Return the names of all possible locks in their order, leases last."""
     session = reads.session

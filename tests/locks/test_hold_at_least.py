@@ -28,7 +28,9 @@ from distlock import (
 )
 from distlock.contenders import cool_down
 from distlock.inspection import look
+from distlock.lease import cool_downs
 from distlock.session.registry import session_for
+from distlock.session.session import Session
 from tests.kit.helpers import ROOT, eventually
 from tests.kit.tools import PATIENCE, Tree, expire, settle
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock_chaos.server import ZooKeeper
+    from tests.kit.losses import SetOptions
     from tests.kit.tools import MakeOwner
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
@@ -163,6 +166,23 @@ def test_what_nobody_asks_for_again_is_swept(
     assert "Removed 1 ends of hold_at_least" in capsys.readouterr().out
     assert len(tree.lock_nodes()) == 1
     end("live")
+
+
+def test_a_sweep_may_take_longer_than_a_call(
+    set_options: SetOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or else it would fail on a site with tens of thousands of keys."""
+    set_options(CONNECT_TIMEOUT=1)
+    children = Session.children
+
+    def slowly(*args: Any, **how: Any) -> None:
+        time.sleep(0.3)
+        children(*args, **how)
+
+    with zk_multilock(*"abcdef", timeout=PATIENCE):
+        monkeypatch.setattr(cool_downs, "BATCH", 1)
+        monkeypatch.setattr(Session, "children", slowly)
+        assert cool_downs.sweep() == 0
 
 
 def test_the_death_of_the_holder_changes_nothing(zookeeper: ZooKeeper) -> None:

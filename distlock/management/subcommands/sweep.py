@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.celery.tickets import sweep_tickets
-from distlock.inspection.tree import sweep_cool_downs
+from distlock.lease import cool_downs
 from distlock.lease.persistent import sweep
 from distlock.management.output import exit_statuses
 
@@ -30,12 +30,12 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
     with exit_statuses():
         swept = sweep(options["using"])
         tickets = sweep_tickets(options["using"])
-        cool_downs = sweep_cool_downs(options["using"])
+        ended = cool_downs.sweep(options["using"])
     command.stdout.write(f"Removed {swept.removed} expired leases; {swept.live} are live.")
     if tickets:
         command.stdout.write(f"Removed {tickets} tickets of tasks that did not come again.")
-    if cool_downs:
-        command.stdout.write(f"Removed {cool_downs} ends of hold_at_least that were over.")
+    if ended:
+        command.stdout.write(f"Removed {ended} ends of hold_at_least that were over.")
     if swept.unreadable:
         listed = "\n".join(f"  {path}" for path in swept.unreadable)
         raise CommandError(
