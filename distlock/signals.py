@@ -2,7 +2,7 @@
 
 `announce` sends them after the fact, with the lock's class as ``sender`` (`Mutex`, `Semaphore`), in
 the thread or task that caused them. It logs a receiver that raises, which never harms the lock.
- All carry ``key``, ``using`` (the alias) and ``template`` (of `zk_locked`, else empty).
+All carry ``key``, ``using`` (the alias) and ``template`` (empty for a block without one).
 """
 
 from __future__ import annotations
