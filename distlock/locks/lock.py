@@ -38,7 +38,8 @@ OnUnavailable: TypeAlias = Literal["raise", "proceed"]
 class Options:
     """The options of a lock, which `zk_lock` explains. No recipe has all of them, none changes any.
 
-    :ivar template: that of `zk_locked` for the key: for metrics, for example, which show no keys
+    :ivar template: that of a decorator, or of a block with placeholders: for metrics, for example,
+        which show no keys
     :ivar database: the alias for a transaction inside the lock, None for no transaction
     :ivar transaction: the alias of the database whose open transaction keeps the lock until its end
     :ivar block_only: whether the lock is taken by a block, and not by `acquire`
@@ -150,8 +151,8 @@ class Lock(ABC, Generic[_H]):
     def _refuse_without_block(self) -> None:
         if self.options.cancel_on_loss:
             cancellation.refuse_without_block(self)
-        option = f"on_unavailable={self.options.on_unavailable!r}"
-        option = 'until="commit"' if self.options.until == "commit" else option
+        commits = self.options.until == "commit"
+        option = 'until="commit"' if commits else 'on_unavailable="proceed"'
         raise TypeError(f"{option} is for a block: use `with {self!r}: …`.")
 
     def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
@@ -201,7 +202,7 @@ class Lock(ABC, Generic[_H]):
         except LockBusy as busy:
             self._raise(busy)
         except LockUnavailable as error:
-            return self._without(error, owner)
+            return self._bypass(error, owner)
 
     def entry(
         self, owner: Owner, timeout: Any = UNSET, entered: Callable[[_H], object] | None = None
@@ -220,7 +221,7 @@ class Lock(ABC, Generic[_H]):
         error = self.options.busy(str(busy) if isinstance(self.options.busy, type) else busy)
         raise error from busy
 
-    def _without(self, error: LockUnavailable, owner: Owner | None = None) -> _H:
+    def _bypass(self, error: LockUnavailable, owner: Owner | None = None) -> _H:
         """Return what a block has that goes on without the lock, or raise `error`.
 
         :param owner: that of a block that `__exit__` ends
@@ -242,7 +243,7 @@ class Lock(ABC, Generic[_H]):
         except LockBusy as busy:
             self._raise(busy)
         except LockUnavailable as error:
-            return self._without(error, owner)
+            return self._bypass(error, owner)
 
     def _refuse_atomic(self) -> None:
         if self.options.transaction is not None:
@@ -276,7 +277,7 @@ class Attempted(Generic[_H]):
         try:
             return self._call(lock._entered).run()  # noqa: SLF001 - the two belong together
         except LockUnavailable as error:
-            return lock._without(error)  # noqa: SLF001
+            return lock._bypass(error)  # noqa: SLF001
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
@@ -292,7 +293,7 @@ class Attempted(Generic[_H]):
         try:
             return await self._call(lock._aentered).arun()  # noqa: SLF001
         except LockUnavailable as error:
-            return lock._without(error)  # noqa: SLF001
+            return lock._bypass(error)  # noqa: SLF001
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
@@ -365,20 +366,20 @@ class KeyLock(Lock[Hold]):
     def _depth(self, owner: Owner) -> int:
         """Return how many of the owner's blocks have the lock, or permits of it."""
 
-    def _without(self, error: LockUnavailable, owner: Owner | None = None) -> Hold:
+    def _bypass(self, error: LockUnavailable, owner: Owner | None = None) -> Hold:
         if self.options.on_unavailable == "raise" or type(error) is not LockUnavailable:
             raise error
         announce(lock_bypassed, self._recipe, self, error=error)
         if owner is not None:
-            owner.without.append((self._id, self._depth(owner)))
+            owner.bypassed.append((self._id, self._depth(owner)))
         return NoHold(self, error)
 
-    def _was_without(self, owner: Owner) -> bool:
+    def _end_bypassed(self, owner: Owner) -> bool:
         """End the owner's innermost block if that goes on without the lock, or return False."""
         block = self._id, self._depth(owner)
-        if block not in owner.without:
+        if block not in owner.bypassed:
             return False
-        owner.without.remove(block)
+        owner.bypassed.remove(block)
         return True
 
     @property

@@ -94,7 +94,7 @@ class Mutex(KeyLock):
         depth = held = left = None
         try:
             owner = current(look=False)
-            if owner.without and self._was_without(owner):
+            if owner.bypassed and self._end_bypassed(owner):
                 return
             depth, held = owner.depth(self._id) - 1, owner.held.get(self._id)
             try:
@@ -291,9 +291,9 @@ class Mutex(KeyLock):
         options = self.options
         limit = wait_limit(blocking, timeout, options.timeout, options.using)
         conf = configuration(self.using)
-        beside = self._beside(owner) if owner.held else None
-        if beside is not None:
-            self._join_beside(beside)
+        other = self._other_kind(owner) if owner.held else None
+        if other is not None:
+            self._join_other_kind(other)
         elif conf.in_transaction == "raise":
             refuse_open_transaction(self.key, keeper)
         session = session_for(self.using)
@@ -311,7 +311,7 @@ class Mutex(KeyLock):
             session, self.key, limit, contender_for, detector=detector, max_waiters=waiters
         )
 
-    def _beside(self, owner: Owner) -> Held | None:
+    def _other_kind(self, owner: Owner) -> Held | None:
         """Return the hold of `owner` on this key by a lock of another kind."""
         for kind in IDENTITIES:  # not over all its holds: they may be thousands
             held = owner.held.get((self.using, self._name + kind))
@@ -319,7 +319,7 @@ class Mutex(KeyLock):
                 return held
         return None
 
-    def _join_beside(self, held: Held) -> None:
+    def _join_other_kind(self, held: Held) -> None:
         """Raise if the caller would deadlock with itself.
 
         :raises LockLost: the hold of the other kind is lost

@@ -81,9 +81,9 @@ class _Side(Mutex):
 class _ReadLock(_Side):
     _reads = True
 
-    def _join_beside(self, held: Held) -> None:
+    def _join_other_kind(self, held: Held) -> None:
         if held.grant.kind != znodes.WRITE:
-            super()._join_beside(held)
+            super()._join_other_kind(held)
 
     def _contender_for(self, owner: Owner) -> Callable[..., QueuedContender]:
         write = owner.held.get((self.using, self._name + _WRITE))
@@ -98,9 +98,9 @@ class _ReadLock(_Side):
 class _WriteLock(_Side):
     _reads = False
 
-    def _join_beside(self, held: Held) -> None:
+    def _join_other_kind(self, held: Held) -> None:
         if held.grant.kind != znodes.READ:
-            super()._join_beside(held)
+            super()._join_other_kind(held)
         held.hold.check()
         raise DeadlockDetected(
             f"{self!r} would wait for ever: the caller holds it for reading. Release the read lock "

@@ -55,14 +55,14 @@ class Permits(KeyLock):
         returned: list[Held] = []
         try:
             owner = current()
-            if not (owner.without and self._was_without(owner)):
+            if not (owner.bypassed and self._end_bypassed(owner)):
                 self._give_back(self._permits(owner), self.wanted, returned)
         except (LockLost, NotOwner):
             if error is None:  # the body's own takes precedence
                 raise
         except BaseException:  # a soft time limit landed here
             owner = current()
-            if not (returned or self._was_without(owner)):
+            if not (returned or self._end_bypassed(owner)):
                 self._give_back(self._permits(owner), self.wanted, returned)
             raise
 

@@ -73,11 +73,11 @@ class Owner:
         "_said",
         "_worker",
         "beside",
+        "bypassed",
         "held",
         "here",
         "process",
         "thread",
-        "without",
     )
 
     def __init__(self, worker: str, thread: Thread | None = None) -> None:
@@ -97,7 +97,7 @@ class Owner:
         #: Its holds, with their counts, by (alias, path).
         self.held: dict[Identity, Held] = {}
         #: Its blocks that go on without their lock: which, and how many blocks around them have it.
-        self.without: list[tuple[Identity, int]] = []
+        self.bypassed: list[tuple[Identity, int]] = []
 
     def __del__(self) -> None:
         """Log the locks that a thread leaves held at its end, when nobody refers to its owner."""
