@@ -22,7 +22,7 @@ from distlock.queue.semaphore import KEPT, limit_in
 from distlock.session.bulk_reads import FORBIDDEN, GONE, UNREAD, Outcome, Reads
 from distlock.session.programs import BATCH, Program, each
 from distlock.session.registry import session_for
-from distlock.session.server_time import Clock, reading, server_clock, time_at
+from distlock.session.server_time import Clock, clock_of, server_clock, time_at
 from distlock.session.session import Session
 
 from .state import LEADER, LEASES, Contender, Lock, Mode, Snapshot, key_of
@@ -55,7 +55,7 @@ def participants(
     """
     (names,) = yield from each([partial(session.children, path)], NoNode)
     if names and znodes.has_cool_down(names):
-        clock = yield from reading(session)
+        clock = yield from clock_of(session)
         names = znodes.without_ended(names, clock.now())
     nodes = [f"{path}/{node.name}" for node in order(names or ())]
     first = len(nodes) if first is None else first

@@ -8,7 +8,7 @@ from distlock.engine.errors import NoNode
 from distlock.keys import znodes
 from distlock.session.programs import BATCH, each
 from distlock.session.registry import session_for
-from distlock.session.server_time import reading
+from distlock.session.server_time import clock_of
 
 
 def sweep(using: str = "default") -> int:
@@ -21,7 +21,7 @@ def sweep(using: str = "default") -> int:
     """
     session = session_for(using)
     root = session.root
-    clock = session.run(reading(session), key=root)
+    clock = session.run(clock_of(session), key=root)
     (names,) = session.run(each([partial(session.children, root)], NoNode), key=root)
     lines = [f"{root}/{name}" for name in names or () if not name.startswith("@")]
     removed = 0

@@ -52,10 +52,10 @@ _clocks: WeakKeyDictionary[Session, Clock] = WeakKeyDictionary()
 
 def server_clock(session: Session, timeout: float) -> Clock:
     """Return the server's clock, or our own if we may not write or the answer is late."""
-    return session.run(reading(session), timeout=timeout, key=session.root)
+    return session.run(clock_of(session), timeout=timeout, key=session.root)
 
 
-def reading(session: Session) -> Program[Clock]:
+def clock_of(session: Session) -> Program[Clock]:
     """Return the same, as a part of another program."""
     clock = _clocks.get(session)
     if clock is None or time.monotonic() - clock.found_at > KNOWN_SECONDS:
