@@ -80,7 +80,7 @@ def _namespace(value: object) -> bool:
 
 def is_prefix(value: object) -> bool:
     """Return whether a text can stand before keys: a colon in it would let two keys meet."""
-    return isinstance(value, str) and re.fullmatch(r"[\w.-]+", value) is not None
+    return isinstance(value, str) and re.fullmatch(r"[\w.-]+", value, re.ASCII) is not None
 
 
 def _function(value: object) -> bool:
