@@ -362,24 +362,23 @@ class KeyLock(Lock[Hold]):
     def _undo_of_block(self) -> Callable[[], object]:
         return self.block_end().undo
 
-    @abstractmethod
-    def _depth(self, owner: Owner) -> int:
-        """Return how many of the owner's blocks have the lock, or permits of it."""
-
     def _bypass(self, error: LockUnavailable, owner: Owner | None = None) -> Hold:
         if self.options.on_unavailable == "raise" or type(error) is not LockUnavailable:
             raise error
         announce(lock_bypassed, self._recipe, self, error=error)
+        hold = NoHold(self, error)
         if owner is not None:
-            owner.bypassed.append((self._id, self._depth(owner)))
-        return NoHold(self, error)
+            owner.bypassed.append(self)
+        return hold
 
     def _end_bypassed(self, owner: Owner) -> bool:
-        """End the owner's innermost block if that goes on without the lock, or return False."""
-        block = self._id, self._depth(owner)
-        if block not in owner.bypassed:
+        """End a block of this object that goes on without the lock, or return False.
+
+        Of nested blocks of one object this may be the wrong one: the outer one releases then.
+        """
+        if self not in owner.bypassed:
             return False
-        owner.bypassed.remove(block)
+        owner.bypassed.remove(self)
         return True
 
     @property

@@ -107,6 +107,8 @@ class Mutex(KeyLock):
             # After a refused COMMIT or savepoint, the transaction goes on, or has been rolled back.
             if not (left and isinstance(failure, Error)):
                 owner = current()
+                if self._end_bypassed(owner):
+                    raise
                 held = held or owner.held.get(self._id)
                 depth = owner.depth(self._id) - 1 if depth is None else depth
                 self._undo_end(owner, depth, held, undone)
@@ -157,9 +159,6 @@ class Mutex(KeyLock):
         return BlockEnd(leave, undo)
 
     # --- how it works ----------------------------------------------------------------------------
-
-    def _depth(self, owner: Owner) -> int:
-        return owner.depth(self._id)
 
     @property
     def _recipe(self) -> type:

@@ -119,9 +119,6 @@ class Permits(KeyLock):
 
     # --- how it works ----------------------------------------------------------------------------
 
-    def _depth(self, owner: Owner) -> int:
-        return len(on(self._permits(owner)))
-
     def _permits(self, owner: Owner | None = None) -> HeldPermits:
         return self.using, self._name, owner
 

@@ -96,8 +96,9 @@ class Owner:
         self._said = "", ""
         #: Its holds, with their counts, by (alias, path).
         self.held: dict[Identity, Held] = {}
-        #: Its blocks that go on without their lock: which, and how many blocks around them have it.
-        self.bypassed: list[tuple[Identity, int]] = []
+        #: The locks of its blocks that go on without them. It is the object that counts: the block
+        #: of a generator may end inside another one that has the lock.
+        self.bypassed: list[object] = []
 
     def __del__(self) -> None:
         """Log the locks that a thread leaves held at its end, when nobody refers to its owner."""

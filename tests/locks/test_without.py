@@ -26,12 +26,14 @@ from distlock import (
 )
 from distlock.contrib.prometheus import Metrics
 from distlock.fencing import token_of
+from distlock.locks.held_permits import of_blocks
+from distlock.owner.owner import current
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.tools import await_connection, expire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from distlock_chaos.proxy import TcpProxy
     from distlock_chaos.server import ZooKeeper
@@ -136,11 +138,35 @@ def test_an_inner_block_has_the_lock_when_the_server_is_back(recipe: str, down: 
     with lock as outer:
         down.pass_through()
         await_connection()
-        with lock as inner:
+        with RECIPES[recipe]() as inner:
             inner.check()
             assert lock.held
         assert not lock.held
+        with lock as same:
+            same.check()
+        assert lock.held  # the outer block of the same object releases it
+    assert not lock.held
     assert (outer.without_lock, inner.without_lock) == (True, False)
+
+
+@pytest.mark.parametrize("recipe", ["mutex", "semaphore"])
+def test_a_generators_block_that_ends_inside_another_one_takes_nothing_from_it(
+    recipe: str, down: TcpProxy
+) -> None:
+    def stream() -> Generator[bool]:
+        with RECIPES[recipe]() as hold:
+            yield hold.without_lock
+
+    streaming = stream()
+    assert next(streaming)
+    down.pass_through()
+    await_connection()
+    with RECIPES[recipe]() as hold:
+        streaming.close()
+        assert not hold.lost
+        hold.check()
+        assert [*current().held, *of_blocks(current())]
+    assert not [*current().held, *of_blocks(current())]
 
 
 def test_an_inner_block_without_a_permit_ends_no_other(broken_link: TcpProxy) -> None:

@@ -120,7 +120,7 @@ def error_of(text: str, where: str) -> RedisRefused:
     # An error within a script ends with its name and the line.
     for word, advice in _ADVICE.items():
         if text.startswith(word) or f"-{word} " in text or f" {word} " in f"{text} ":
-            return RedisRefused(f"{where} {advice.format(text)}")
+            return RedisRefused(f"{where} {advice.format(text.removeprefix('EVICTS '))}")
     return RedisRefused(f"{where} could not serve the request: {text}")
 
 
