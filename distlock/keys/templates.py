@@ -126,8 +126,9 @@ def literal_key(key: str) -> str:
             raise LockKeyError(
                 f"The lock key {key[:LONGEST_SHOWN]!a} has a placeholder that is not filled in, "
                 f"{found[0][:80]!a}: all values would share one lock. Give its value, as in "
-                "zk_lock('stock:<sku>', sku=sku), by a name that is no option of the lock; or write "
-                "an f-string such as f'stock:{sku}'; or escape_key(key), if you mean the brackets."
+                "zk_lock('stock:<sku>', sku=sku), by a name that is no option of the lock; or "
+                "write an f-string such as f'stock:{sku}'; or escape_key(key), if you mean the "
+                "brackets."
             )
     return _PLACEHOLDER.sub(lambda found: found[0][1:-1], key)
 
