@@ -144,9 +144,7 @@ def test_a_flushed_server_has_lost_the_lock(
 def test_a_server_that_evicts_locks(use: Callable[..., None], run: Callable[..., Redis]) -> None:
     server = run("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
     use(server.hosts)
-    assert (
-        "forgets locks when its memory is full (maxmemory-policy allkeys-lru)" in refusal()
-    )
+    assert "forgets locks when its memory is full (maxmemory-policy allkeys-lru)" in refusal()
     server.ask("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
     eventually(grants, PATIENCE, "a lock")
 
