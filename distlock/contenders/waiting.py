@@ -49,8 +49,8 @@ class Attempt(Patience, Generic[_W]):
     _wake: Wake
     #: Whether there is a contender to leave.
     _in_queue = False
-    #: When it joined the queue again (`time.monotonic`), since the first grant was lost.
-    _again_at = 0.0
+    #: Whether it had a place in the queue before it joined again.
+    _was_in_line = False
 
     def __init__(
         self,
@@ -66,6 +66,8 @@ class Attempt(Patience, Generic[_W]):
         self._max_waiters = 0 if self.try_only else math.inf if max_waiters is None else max_waiters
         self._contender_for = contender_for
         self._detector = detector
+        #: When it joined the queue, at first or again.
+        self._joined_at = self.started
 
     def begin(self, wake: Wake) -> _W:
         """Return the contender to join. It calls `wake` when it is settled."""
@@ -78,24 +80,26 @@ class Attempt(Patience, Generic[_W]):
 
     def patience(self) -> float | None:
         """Return the seconds to wait before asking again, or None when the wait is over."""
-        contender = self.contender
+        contender, session = self.contender, self.session
         cause = contender.error.__cause__ if contender.error else None
         until = cause.until if isinstance(cause, NotYet) else math.inf
         again = until < self.deadline and not self.try_only
-        if again and (rest := until - time.monotonic()) > 0:
-            return rest
+        # A server that is away does not end the time for which it has refused.
+        if again and (rest := until - time.monotonic()) > 0 and session.disconnected_at is None:
+            return min(rest, patience.LOOK_SECONDS)
         in_vain = contender.granted and contender.lost and time.monotonic() < self.deadline
         if in_vain or again:
             # Nobody had the grant, as when an operator removes the queue in this instant; or the
             # server has refused for a while that is over.
             contender.leave()
-            self._again_at = time.monotonic()
+            self._joined_at = time.monotonic()
+            self._was_in_line = self._was_in_line or in_vain
             contender = self.begin(self._wake)
             contender.join()
         if contender.granted or contender.error is not None or contender.crowd is not None:
             return None
-        in_line = contender.was_in_line or self._again_at > 0
-        asked_at = max(contender.asked_at, self._again_at) if in_line else self.started
+        in_line = contender.was_in_line or self._was_in_line
+        asked_at = max(contender.asked_at, self._joined_at) if in_line else self._joined_at
         rest = self.rest(asked_at, in_line=in_line, behind=contender.ahead is not None)
         if rest <= 0:
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ from redis.exceptions import ResponseError
 
 from distlock import Hold, LockLost, LockUnavailable, zk_lock
 from distlock.conf import configuration
-from distlock.engine.redis import requests
+from distlock.engine.redis import errors, requests
 from distlock.engine.redis.library import CODE, NAME, digest
 from distlock.engine.redis.requests import beginning, call, session_arguments
 from distlock.session.registry import close_sessions
@@ -98,6 +99,28 @@ def test_a_caller_that_has_the_time_waits_until_the_server_grants(
     forget(server)
     with RECIPES[recipe](timeout=60):
         pass
+
+
+def test_a_caller_that_awaits_the_grants_notices_that_the_server_is_away(
+    server: Redis, settings: Settings, holder: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = threading.Event()
+
+    def refuse(*said: str) -> errors.JustStarted:
+        refused.set()
+        return grace(*said)
+
+    grace = errors._grace
+    monkeypatch.setattr(errors, "_grace", refuse)
+    monkeypatch.setattr(requests, "USUAL_SECONDS", 3 * PATIENCE)
+    settings.DISTLOCK = {"default": {**settings.DISTLOCK["default"], "CONNECT_TIMEOUT": 1}}
+    forget(server)
+    await_connection()
+    acquired = holder.submit(zk_lock("key", timeout=4 * PATIENCE).acquire)
+    assert refused.wait(PATIENCE)
+    server.kill()
+    with pytest.raises(LockUnavailable):
+        acquired.result(PATIENCE)
 
 
 def test_tasks_wait_until_the_server_grants(server: Redis) -> None:
