@@ -12,8 +12,8 @@ How it is safe:
 
 - A node beyond the limit, counted with all others, gives nothing. The queue is for fairness only,
   so our turn lasts as long as the session, and does not end with the session deadline.
-- The limit and the permits in use are read right before each list of the queue, and a changed limit
-  before a list of the permits, which judges by it.
+- The limit and the permits in use are read right before each list of the queue, and the limit
+  before each list of the permits, which judges by it; a waiter watches it instead.
 - While nobody holds, the server removes the permits' node. It is made anew with the limit that was
   set, if one was; and it may be there already when it was read as missing, so it is read again.
 - A permit that is lost before all are there is taken anew, if it is still our turn.
@@ -189,7 +189,7 @@ class Limited(Machine):
 
     def _rereads(self) -> bool:
         """Return whether to read the limit before the list that is judged by it."""
-        return not self.limit.known
+        return LIMIT not in self._watching
 
     def _limit_read(self, event: e.LimitRead) -> None:
         if event.error is e.Problem.MISSING:
@@ -227,9 +227,6 @@ class Turn(Limited):
     def valid(self) -> bool:
         """Whether it is our turn, in this session."""
         return self.state is S.HOLDING and self.standing
-
-    def _rereads(self) -> bool:
-        return True
 
     def _limit_read(self, event: e.LimitRead) -> None:
         super()._limit_read(event)

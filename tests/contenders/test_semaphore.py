@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from distlock.locks.semaphore import Semaphore
     from tests.kit.losses import SetOptions
 
-GATE = ["GetData", "Create2", "GetChildren"]
-LEASE = ["Create2", "GetChildren"]
+#: At the queue, and at the permits.
+GATE = LEASE = ["GetData", "Create2", "GetChildren"]
 
 
 @pytest.fixture

@@ -250,7 +250,7 @@ MUTATIONS = [
     Mutation(in_program(LostPermitIsGranted), BOTH, "lost already"),
     Mutation(in_program(LostPermitIsKept), BOTH, SLEEPS),
     Mutation(in_program(LostTurnIsKept), alone(lapses=1, expiries=1, cuts=1), SLEEPS),
-    Mutation(in_permit(LimitAfterTheList), Scope(2, faults(limits=2)), FREE),
+    Mutation(in_permit(LimitAfterTheList), Scope(1, faults(limits=3)), FREE),
     Mutation(in_program(EachTakesAPart), Scope(2, wanted=(2, 2)), FREE),
     Mutation(in_program(HolderStaysInTheQueue), Scope(2), FREE),
     Mutation(in_turn(BrokenTurnIsNotMissed), Scope(1, faults(breaks=1, beats=2)), "does not hear"),

@@ -40,7 +40,7 @@ def coming(attempt: int = 1) -> list[At]:
 
 def making(attempt: int = 2, number: int = 1) -> list[At]:
     """Return what makes a permit."""
-    return of_permit(number, e.Create(f"_c_A{attempt}-lease-"), e.LIST)
+    return of_permit(number, e.ReadLimit(), e.Create(f"_c_A{attempt}-lease-"), e.LIST)
 
 
 class Semaphore:

@@ -7,6 +7,8 @@ import logging
 import pytest
 
 from distlock import zk_semaphore, zk_semaphore_mutex
+from distlock.contenders.semaphore import SemaphoreContender, SemaphorePart
+from distlock.queue.semaphore import setting
 from tests.kit.helpers import eventually, logged
 from tests.kit.permits import KEY, Permits
 from tests.kit.tools import PATIENCE, MakeOwner
@@ -83,6 +85,21 @@ def test_a_caller_that_wants_more_than_the_limit_of_now_is_refused(make_owner: M
     assert zk_semaphore(KEY, 4, using="other").acquire(timeout=PATIENCE, leases=3)
     zk_semaphore(KEY, 5, using="other").release(3)
     semaphore.release(2)
+
+
+def test_a_limit_lowered_between_the_turn_and_its_permit_counts(
+    permits: Permits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the process had been stopped there."""
+    new_permit = SemaphoreContender.new_permit
+
+    def late(contender: SemaphoreContender) -> SemaphorePart:
+        permits.tree.client.set(permits.path, setting(1))
+        return new_permit(contender)
+
+    with zk_semaphore(KEY, 2):
+        monkeypatch.setattr(SemaphoreContender, "new_permit", late)
+        assert not zk_semaphore(KEY, 2).acquire(timeout=0)
 
 
 @pytest.mark.parametrize("key", [KEY, "fresh"])
