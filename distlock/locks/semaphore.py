@@ -16,7 +16,7 @@ from distlock.conf import UNSET, configuration, prefixed
 from distlock.contenders.semaphore import SemaphoreContender
 from distlock.contenders.waiting import Attempt
 from distlock.engine.calls import Call
-from distlock.engine.errors import NodeExists, NoNode
+from distlock.engine.errors import NodeExists, NoNode, NotEmpty
 from distlock.exceptions import LimitReached, LockLost, NotOwner
 from distlock.keys import templates, znodes
 from distlock.owner.hold import TOO_LATE, Held, Hold, lost
@@ -326,7 +326,9 @@ def set_limit(session: Session, path: str, limit: int | None, *, key: str) -> No
             except NoNode:
                 yield from each(missing, NodeExists, NoNode)
             else:
-                return
+                break
+        if limit is None:  # the server removes no container that never had a child
+            yield from each([partial(session.remove, leases, -1)], NoNode, NotEmpty)
 
     session.run(program(), key=key)
 

@@ -74,6 +74,14 @@ def test_a_limit_that_was_set_outlives_an_idle_semaphore_until_it_is_unset(
         idle()
 
 
+def test_a_limit_that_is_unset_leaves_nothing_at_an_unused_semaphore(permits: Permits) -> None:
+    semaphore = zk_semaphore("unused", 3)
+    semaphore.limit = 1
+    for _ in range(2):
+        del semaphore.limit
+        assert not permits.tree.children(permits.tree.path("unused"))
+
+
 def test_a_caller_that_wants_more_than_the_limit_of_now_is_refused(make_owner: MakeOwner) -> None:
     semaphore = zk_semaphore(KEY, 4)
     assert semaphore.acquire(leases=2)
