@@ -198,3 +198,14 @@ def test_a_limit_is_set_for_all_shown_and_unset(
     intent, outcome, *_ = (record.getMessage() for record in caplog.records)
     assert intent.endswith("is about to limit mail in default: 1. Reason: a complaint")
     assert outcome.endswith("tried to limit mail in default: 1: done.")
+
+
+def test_a_limit_for_the_key_of_another_kind_of_lock_is_questioned(tree: Tree) -> None:
+    with cleared(tree), zk_lock("nightly"):
+        assert ": mutex." in run("limit", "nightly", "3")[2]
+        assert run("limit", "nightly", "--unset")[2] == ""
+        assert "semaphore" not in run("list")[1]
+        assert run("limit", "unused", "3")[2] == ""
+        with zk_semaphore("nightly", 3):
+            assert run("limit", "nightly", "3")[2] == ""
+            assert run("limit", "nightly", "--unset")[0] == 0

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
+from distlock.inspection.tree import look
 from distlock.keys.templates import znode_name
 from distlock.locks.actions import NewLimit, carry_out
 from distlock.management.output import exit_statuses
@@ -34,6 +35,12 @@ def permits(text: str) -> int:
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:
     key, using = options["key"], options["using"]
     with exit_statuses():
+        kinds = {lock.kind for lock in look(key, using, depth=1).locks}
         target = NewLimit(using=using, key=key, name=znode_name(key), limit=options["limit"])
         carry_out("limit", target, operator=operator(), reason=printable(options["reason"]))
     command.stdout.write(f"The limit of {printable(key)} is now {target}.")
+    if kinds and "semaphore" not in kinds and not options["unset"]:
+        command.stderr.write(
+            f"Only a lock without a limit uses it now: {', '.join(sorted(kinds))}. If the key is a "
+            "mistake, repeat the command with --unset in place of the limit."
+        )
