@@ -27,6 +27,7 @@ class CoolDown:
     """The cool-down of a contender that was granted, for so many seconds from now on."""
 
     def __init__(self, contender: Any, seconds: float) -> None:
+        self._contender = contender
         self._session: Session = contender.session
         self._seconds = seconds
         ends_at = contender.server_time(at_most=True) + seconds
@@ -45,11 +46,12 @@ class CoolDown:
                 remove_after(self._session, self._path, self._seconds)
             done(value, error)
 
-        self._session.create_persistent(self._path, self._data, made)
+        if not self._contender.left:  # it may have waited for a connection
+            self._session.create_persistent(self._path, self._data, made)
 
     def undo(self) -> None:
         """Remove it, whether its creation was answered or not."""
-        self._session.deletes.delete(self._path, self._session.id)
+        remove_after(self._session, self._path, 0)
 
 
 #: Those that are to be removed, by session and path: the timer refers to none.
@@ -63,19 +65,15 @@ class _Removal:
 
     def due(self) -> None:
         _planned.pop((self._session, self._path), None)
-        self._session.soon(self.carry_out)
-
-    def carry_out(self) -> None:
-        self._session.when_connected(
-            partial(self._session.remove, self._path, -1, lambda _value, _error: None)
-        )
+        # After a create that is being sent.
+        self._session.soon(partial(self._session.delete, self._path, 0))
 
 
 def remove_after(session: Session, path: str, seconds: float) -> None:
     """Remove the node of a cool-down, now or when its time is over, if this process lives."""
     removal = _Removal(session, path)
     if seconds <= 0:
-        session.soon(removal.carry_out)
+        removal.due()
     elif _planned.setdefault((session, path), removal) is removal:
         call_later(seconds, removal.due)
 

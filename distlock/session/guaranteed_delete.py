@@ -15,7 +15,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from distlock.engine.errors import ConnectionLost, NoNode, SessionOver
+from distlock.engine.errors import UNKNOWN, ConnectionLost, NoNode, SessionOver
 from distlock.engine.guard import take_all
 from distlock.engine.reply import ignore
 from distlock.engine.timer import call_later
@@ -64,6 +64,7 @@ class GuaranteedDelete:
 
         Any thread may call it, any number of times.
 
+        :param session_id: 0 for a persistent node, which does not go with a session
         :param gone: called on the connection thread when the node is known to be gone
         """
         # Sent again when called again: the first call may have been interrupted before it sent.
@@ -111,7 +112,7 @@ class GuaranteedDelete:
         self._session.soon(partial(take_all, self._refused_searches))
 
     def _send(self, path: str, session_id: int) -> None:
-        if self._session.id != session_id:  # the node went with its session
+        if session_id not in (0, self._session.id):  # the node went with its session
             self._session.soon(partial(self._settled, path))
         else:
             answered = partial(self._answered, path, session_id)
@@ -120,7 +121,7 @@ class GuaranteedDelete:
     def _answered(
         self, path: str, session_id: int, value: Any, error: BaseException | None
     ) -> None:
-        if isinstance(error, ConnectionLost):
+        if isinstance(error, ConnectionLost if session_id else UNKNOWN):
             self._session.when_connected(partial(self._send, path, session_id))
         elif error is None or isinstance(error, NoNode | SessionOver):
             broken = isinstance(error, NoNode) and (

@@ -29,14 +29,18 @@ from distlock import (
 from distlock.contenders import cool_down
 from distlock.inspection import look
 from distlock.lease import cool_downs
+from distlock.locks import mutex
+from distlock.session.reaper import end_session
 from distlock.session.registry import session_for
 from distlock.session.session import Session
+from tests.interrupts.technique import SoftLimit
 from tests.kit.helpers import ROOT, eventually
-from tests.kit.tools import PATIENCE, Tree, expire, settle
+from tests.kit.tools import PATIENCE, Tree, await_connection, expire, inside, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from distlock_chaos.proxy import TcpProxy
     from distlock_chaos.server import ZooKeeper
     from tests.kit.losses import SetOptions
     from tests.kit.tools import MakeOwner
@@ -222,6 +226,78 @@ def test_without_an_answer_there_is_no_lock(tree: Tree, monkeypatch: pytest.Monk
     with pytest.raises(LockUnavailable):
         zk_lock("key", hold_at_least=LONG).acquire(timeout=0)
     eventually(lambda: not tree.lock_nodes())
+
+
+@pytest.fixture
+def link(broken_link: TcpProxy, set_options: SetOptions) -> TcpProxy:
+    """The link that breaks, in use."""
+    set_options(CONNECT_TIMEOUT=PATIENCE)
+    await_connection()
+    return broken_link
+
+
+def end_on_the_server(session: Session) -> None:
+    """Also one that has no connection."""
+    number, password = inside(session).credentials
+    end_session(session_for("other").conf, number, password, timeout=PATIENCE)
+
+
+def test_an_interrupted_acquire_leaves_nothing_though_its_session_ends(
+    tree: Tree, link: TcpProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to the create was lost, and the node is not one that ends with the session."""
+    create = cool_down.CoolDown.create
+
+    def interrupted(self: Any, done: Any) -> None:
+        link.black_hole("to_client")
+        create(self, done)
+        tree.await_line("key", 2)
+        link.cut()
+        eventually(lambda: not session.connected, PATIENCE)
+        raise SoftLimit
+
+    session = session_for()
+    monkeypatch.setattr(cool_down.CoolDown, "create", interrupted)
+    with pytest.raises(SoftLimit):
+        zk_lock("key", hold_at_least=LONG).acquire()
+    before = session.id
+    end_on_the_server(session)
+    tree.await_line("key", 1)
+    link.pass_through()
+    eventually(lambda: not tree.lock_nodes(), PATIENCE)
+    assert session.id != before
+
+
+def test_an_acquire_that_was_cancelled_in_an_outage_makes_nothing_after_it(
+    link: TcpProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    create = Session.create_persistent
+
+    def record(self: Session, path: str, *args: Any, **how: Any) -> None:
+        made.append(path)
+        create(self, path, *args, **how)
+
+    async def acquire() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+
+        def cut_and_cancel(*how: Any) -> cool_down.CoolDown:
+            link.cut()
+            eventually(lambda: not session_for().connected, PATIENCE)
+            asyncio.get_running_loop().call_soon(task.cancel)
+            return cool_down.CoolDown(*how)
+
+        monkeypatch.setattr(mutex, "CoolDown", cut_and_cancel)
+        await zk_lock("key", hold_at_least=LONG).aacquire()
+
+    monkeypatch.setattr(Session, "create_persistent", record)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(acquire())
+    link.pass_through()
+    await_connection()
+    settle(session_for())
+    assert not made
 
 
 @pytest.mark.parametrize("how", [{"fair": False}, {"handoff": 1}, {"hold_at_least": 0}])

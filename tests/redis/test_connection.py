@@ -18,14 +18,14 @@ from distlock.engine.calls import Latch
 from distlock.engine.redis.client import RedisClient
 from distlock.engine.redis.requests import report
 from distlock.engine.reply import ignore
-from distlock.session.registry import close_sessions
+from distlock.session.registry import close_sessions, session_for
 from distlock.session.session import Session
 from distlock_chaos.proxy import TcpProxy
 from distlock_chaos.redis_server import REFUSALS
 from tests.interrupts.recipes import RECIPES, block_of
 from tests.kit.helpers import eventually, logged, spawn_python
 from tests.kit.services import Redis
-from tests.kit.tools import PATIENCE, await_connection, forgets_all
+from tests.kit.tools import PATIENCE, MakeOwner, await_connection, forgets_all, settle
 from tests.redis.test_bad_input import await_no_nodes
 
 
@@ -179,6 +179,23 @@ def test_a_refused_release_is_repeated_and_reported_once(
         forgets_all(session)
         # A server that is no primary any more is left, and reported as an outage.
         assert len(refused(caplog)) == (error != "READONLY")
+
+
+def test_a_waiter_comes_though_the_end_of_hold_at_least_was_refused(
+    use: Callable[..., None], make_owner: MakeOwner, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Redis() as server:
+        use(server.hosts, SESSION_TIMEOUT=20)
+        waiter, lock = make_owner(), zk_lock("key")
+        with zk_lock("key", hold_at_least=3):
+            granted = waiter.submit(lock.acquire, timeout=PATIENCE)
+            eventually(lambda: len(lock.participants()) == 3)
+        settle(session_for())  # the holder's node is gone
+        with server.refusing("NOREPLICAS"):
+            eventually(lambda: refused(caplog), PATIENCE, "a refusal")
+        assert granted.result(PATIENCE)
+        waiter.now(lock.release)
+        await_no_nodes(server)
 
 
 def refused(caplog: pytest.LogCaptureFixture) -> list[str]:
