@@ -396,6 +396,7 @@ class QueuedContender(Grant):
         make, path = self.session.make, self.path
         also: tuple[Any, Done] | None = None
         self.asked_at = time.monotonic()
+        self._seen_at = None
         self._creating = True
         if look is not None:
             also = make.listing(path), partial(self._answered, self._connection, e.Listed)

@@ -35,6 +35,7 @@ from distlock.session.registry import session_for
 from distlock.session.session import Session
 from tests.interrupts.technique import SoftLimit
 from tests.kit.helpers import ROOT, eventually
+from tests.kit.losses import pass_time
 from tests.kit.tools import PATIENCE, Tree, await_connection, expire, inside, settle
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from distlock_chaos.proxy import TcpProxy
     from distlock_chaos.server import ZooKeeper
     from tests.kit.losses import SetOptions
-    from tests.kit.tools import MakeOwner
+    from tests.kit.tools import MakeOwner, Owner
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 
@@ -298,6 +299,36 @@ def test_an_acquire_that_was_cancelled_in_an_outage_makes_nothing_after_it(
     await_connection()
     settle(session_for())
     assert not made
+
+
+def test_it_lasts_as_long_after_a_lost_answer_in_another_session(
+    tree: Tree, link: TcpProxy, holder: Owner, make_owner: MakeOwner
+) -> None:
+    """It is counted from the server's time at the creation of the later node."""
+    lock, job = zk_lock("key", hold_at_least=SECONDS, timeout=PATIENCE), make_owner()
+    granted = job.submit(lock.acquire)
+    tree.await_line("key", 2)
+    pass_time(SECONDS)
+    create = Session.create_ephemeral
+
+    def unanswered(*args: Any, **how: Any) -> None:
+        link.black_hole("to_client")
+        create(*args, **how)
+
+    before = tree.line("key")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "create_ephemeral", unanswered)
+        end_on_the_server(session_for())
+        eventually(lambda: tree.await_line("key", 2) != before, PATIENCE, "another node")
+    link.cut()
+    eventually(lambda: not session_for().connected, PATIENCE)
+    link.pass_through()
+    began = time.monotonic()
+    holder.now(zk_lock("key", using="other").release)
+    assert granted.result(PATIENCE)
+    job.now(lock.release)
+    with zk_lock("key", using="other", timeout=PATIENCE):
+        assert time.monotonic() - began >= SECONDS
 
 
 @pytest.mark.parametrize("how", [{"fair": False}, {"handoff": 1}, {"hold_at_least": 0}])
