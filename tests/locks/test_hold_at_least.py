@@ -6,10 +6,12 @@ As ShedLock's ``lockAtLeastFor``: a job that is over in no time does not run on 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +35,7 @@ from distlock.locks import mutex
 from distlock.session.reaper import end_session
 from distlock.session.registry import session_for
 from distlock.session.session import Session
-from tests.interrupts.technique import SoftLimit
+from tests.interrupts.technique import Interruption, SoftLimit
 from tests.kit.helpers import ROOT, eventually
 from tests.kit.losses import pass_time
 from tests.kit.tools import PATIENCE, Tree, await_connection, expire, inside, settle
@@ -227,6 +229,23 @@ def test_without_an_answer_there_is_no_lock(tree: Tree, monkeypatch: pytest.Monk
     with pytest.raises(LockUnavailable):
         zk_lock("key", hold_at_least=LONG).acquire(timeout=0)
     eventually(lambda: not tree.lock_nodes())
+
+
+@pytest.mark.deep
+def test_an_exception_before_any_line_of_an_acquire_leaves_nothing(tree: Tree) -> None:
+    lock = zk_lock("key", hold_at_least=LONG, timeout=PATIENCE)
+    await_connection()
+    for step in itertools.count(1):
+        interruption = Interruption(step, SoftLimit)
+        with suppress(SoftLimit), interruption:
+            lock.acquire()
+        if lock.held:  # it landed after the end, or not at all
+            lock.release()
+            end("key")
+        eventually(lambda: not tree.lock_nodes(), PATIENCE, interruption.landed)
+        if not interruption.landed:
+            break
+    assert step > 80
 
 
 @pytest.fixture
