@@ -39,7 +39,8 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
         self.options = replace(options, cancel_on_loss=options.cancel_on_loss or cancels)
         if not self.locks:
             raise ValueError("A multi-lock of nothing. Name at least one key or lock.")
-        ranked = {lock.rank: lock for lock in self.locks}  # a duplicate is acquired once
+        by_time = sorted(self.locks, key=lambda lock: lock.options.hold_at_least or 0)
+        ranked = {lock.rank: lock for lock in by_time}  # a duplicate is acquired once
         self._in_order = [ranked[rank] for rank in sorted(ranked)]
 
     def __repr__(self) -> str:

@@ -217,6 +217,13 @@ def test_a_call_and_a_coroutine() -> None:
     end("key-2")
 
 
+def test_a_duplicate_in_a_multilock_changes_nothing() -> None:
+    with zk_multilock("key", zk_lock("key", hold_at_least=LONG), "key"):
+        pass
+    assert zk_lock("key").locked()
+    end("key")
+
+
 def test_a_lock_that_was_not_taken_in_the_end_leaves_nothing(tree: Tree) -> None:
     with zk_lock("key-2", using="other"):
         both = zk_multilock(zk_lock("key-1", hold_at_least=LONG), zk_lock("key-2", timeout=0))
