@@ -445,7 +445,7 @@ class Locked:
             rules: list[Semaphore] = []
             for template, limit in zip(self.templates, self.kind.limits, strict=True):
                 if rules:
-                    key = prefixed(template.bind(self.signature, args, kwargs), options.using)
+                    key = self.key(args, kwargs, template=template)
                     options = replace(options, template=template.text)
                 number = limit(*args, **kwargs) if callable(limit) else limit
                 rules.append(Semaphore(key, number, options, wanted=self.kind.permits))
@@ -465,12 +465,19 @@ class Locked:
         is_kept = set(databases) <= {self.options.transaction}
         return not (self.shares or is_kept)
 
-    def key(self, args: tuple[Any, ...], kwargs: dict[str, Any], of: str = "") -> str:
+    def key(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        of: str = "",
+        template: KeyTemplate | None = None,
+    ) -> str:
         """Return the key of one call.
 
         :param of: stands before it, after the ``KEY_PREFIX``
+        :param template: that of a further rule, in place of the first
         """
-        key = of + self.template.bind(self.signature, args, kwargs)
+        key = of + (template or self.template).bind(self.signature, args, kwargs)
         return prefixed(key, self.options.using)
 
     def _busy(

@@ -22,7 +22,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from distlock.engine.errors import UNKNOWN, BadVersion, NoNode
+from distlock.engine.errors import BadVersion, NoNode
 from distlock.keys.templates import znode_name
 from distlock.keys.znodes import in_line, leases, read_json
 from distlock.queue.semaphore import limit_in
@@ -96,7 +96,7 @@ class Ticket:
         """Remove the ticket, without waiting for that. Repeating it is fine."""
         session = self._session
         for path in self._own:
-            in_background(session, _give_back(session, path))
+            session.delete(path, 0)
         if self._draws:
             in_background(session, self._give_all_back())
         self._line = []
@@ -120,7 +120,7 @@ class Ticket:
 
     def _give_all_back(self) -> Program[None]:
         for path in self._of_task((yield from line_at(self._session, self._parent))):
-            yield from _give_back(self._session, path)
+            self._session.delete(path, 0)
 
     @property
     def _own(self) -> list[str]:
@@ -199,13 +199,3 @@ def _has_ended(session: Session, path: str, now: int) -> Program[bool]:
     except BadVersion:  # renewed just now
         return False
     return True
-
-
-def _give_back(session: Session, path: str) -> Program[None]:
-    """Remove a ticket of any version, again after a lost answer."""
-    while True:
-        try:
-            yield partial(session.remove, path, -1)
-        except UNKNOWN:
-            continue
-        return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from distlock.engine.errors import NotYet
@@ -72,8 +71,8 @@ class Attempt(Patience, Generic[_W]):
     def begin(self, wake: Wake) -> _W:
         """Return the contender to join. It calls `wake` when it is settled."""
         self._wake = wake
-        contender_for = partial(self._contender_for, settled=wake)
-        contender = self.contender = contender_for(max_waiters=self._max_waiters)
+        contender = self._contender_for(settled=wake, max_waiters=self._max_waiters)
+        self.contender = contender
         contender.overdue_at = self.answer_by + OVERDUE_SECONDS
         self._in_queue = True
         return contender
