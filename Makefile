@@ -7,8 +7,9 @@ SALE := .venv/bin/python manage.py sale --stock 10 --buyers 100 --processes 4
 SHOP := .venv/bin/python manage.py serve_demo
 # Where it cannot be installed, the sale and the shop run the embedded server, and say so.
 INSTALL_ZOOKEEPER := $(if $(DISTLOCK_HOSTS),:,.ci/setup zookeeper || :)
-# Where it cannot be installed, the sale goes on without Redis, and says so.
+# Where it cannot be installed, the sale goes on without them, and says so.
 INSTALL_REDIS := $(if $(DISTLOCK_REDIS),:,.ci/setup redis || :)
+INSTALL_POSTGRESQL := $(if $(DISTLOCK_POSTGRESQL),:,.ci/setup postgresql || :)
 # The tests mostly wait: seven workers keep the two cores of a small CI machine busy. WORKERS=0 runs
 # all tests in one process.
 WORKERS ?= 7
@@ -23,6 +24,7 @@ help:  ## this list
 demo: .venv/.ready  ## the flash sale: 100 buyers, a stock of 10, without and with the lock
 	@$(INSTALL_ZOOKEEPER)
 	@$(INSTALL_REDIS)
+	@$(INSTALL_POSTGRESQL)
 	@$(SALE) --demo
 
 serve: .venv/.ready  ## the shop and its locks in your browser; make serve ARGS=--deadlock
@@ -34,7 +36,7 @@ test: export PYTHONDONTWRITEBYTECODE =
 # Folders, files and tests come in random order. The first lines name its seed: to repeat an order,
 # make test ARGS=--randomly-seed=SEED; without: ARGS="-p no:randomly".
 test: .venv/.ready  ## the tests that most changes need; make test ARGS="-k mutex -x"
-	@.ci/setup --optional ps curl zookeeper postgresql redis rabbitmq faults curator newer-curator chromium axe
+	@.ci/setup --optional ps curl zookeeper postgresql pgbouncer redis rabbitmq faults curator newer-curator chromium axe
 	.venv/bin/python -m pytest -n $(WORKERS) --dist worksteal $(DEPTH) $(ARGS)
 
 test-all: DEPTH :=
@@ -59,8 +61,7 @@ valkey: .venv/.ready  ## the tests of Redis on a Valkey from PyPI, which has no 
 	  --ignore=tests/redis/test_tls.py $(ARGS)
 
 screenshots: .venv/.ready  ## the pictures of the admin page: docs/images/; ARGS=admin-lock
-	@.ci/setup ps zookeeper chromium
-	.venv/bin/python -m pip install --quiet 'pillow>=11'
+	@.ci/setup ps zookeeper redis chromium
 	.venv/bin/python -m docs.site.screenshots $(ARGS)
 
 bench: .venv/.ready  ## distlock beside other locks: benchmarks/performance.md; ARGS=--quick only prints
@@ -108,7 +109,7 @@ lint: .venv/.ready  ## ruff, import-linter, bandit, zizmor, codespell: rules, la
 	.venv/bin/python -m bandit --quiet --configfile pyproject.toml --recursive $(SHIPPED)
 	.venv/bin/zizmor --quiet --offline .github
 	.venv/bin/codespell README.md CHANGELOG.md docs .github .ci tests $(SHIPPED)
-	.venv/bin/python .ci/prose.py README.md CHANGELOG.md docs .github benchmarks/*.md example_project/README.md distlock django-distlock-chaos
+	.venv/bin/python .ci/prose.py README.md CHANGELOG.md docs .github benchmarks/*.md example_project/README.md tests/premises/README.md distlock django-distlock-chaos
 
 audit: .venv/.ready  ## pip-audit: known holes in what is installed; asks a public database
 	.venv/bin/python -m pip install --quiet 'pip-audit~=2.10'
@@ -136,7 +137,7 @@ release: .venv/.ready  ## build, check and tag the version of the change log: di
 	.venv/bin/python .ci/release.py $(ARGS)
 
 setup: .venv/.ready  ## only the set-up of all the above
-	@.ci/setup --optional ps curl zookeeper postgresql redis rabbitmq faults curator newer-curator chromium axe
+	@.ci/setup --optional ps curl zookeeper postgresql pgbouncer redis rabbitmq faults curator newer-curator chromium axe
 
 clean:  ## remove what these targets made
 	rm -rf .venv build dist tests/browser/node_modules *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

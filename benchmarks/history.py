@@ -1,10 +1,11 @@
 """Measure what the history of locks costs: acquire and release with it, against without it.
 
-python -m benchmarks.history [--rounds 30] [--cycles 500]
+python -m benchmarks.history [--rounds 100] [--cycles 100]
 
-The kinds run in interleaved rounds in one process, with a ZooKeeper of its own and a database file
-of SQLite. ``on`` records nothing, since all holds are short; ``all`` has ``HISTORY_SLOW = 0`` and
-records each hold. It prints the medians.
+The kinds run in interleaved rounds in one process, each round in another order, with a ZooKeeper of
+its own and a database file of SQLite. ``on`` counts waits and holds, and records nothing, since all
+holds are short; ``events`` does not count; ``all`` has ``HISTORY_SLOW = 0`` and records each hold.
+It prints the medians, and those of the quotients by ``off`` in the same round.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from random import sample
 from statistics import median
 from typing import Final
 
@@ -24,8 +26,13 @@ from django.conf import settings
 
 from distlock_chaos.server import ZooKeeper
 
-KINDS: Final = {"off": {}, "on": {"HISTORY": 1000}, "all": {"HISTORY": 1000, "HISTORY_SLOW": 0}}
-WARM_UP: Final = 200
+KINDS: Final = {
+    "off": {},
+    "events": {"HISTORY": 1000},
+    "on": {"HISTORY": 1000},
+    "all": {"HISTORY": 1000, "HISTORY_SLOW": 0},
+}
+WARM_UP: Final = 20
 
 
 def measure(rounds: int, cycles: int) -> dict[str, list[list[float]]]:
@@ -35,12 +42,15 @@ def measure(rounds: int, cycles: int) -> dict[str, list[list[float]]]:
     from distlock import zk_lock  # noqa: PLC0415
 
     taken: dict[str, list[list[float]]] = {kind: [] for kind in KINDS}
-    kept = settings.DISTLOCK
+    kept, count = settings.DISTLOCK, receivers.count
     for _ in range(rounds):
-        for kind in KINDS:
+        for kind in sample(list(KINDS), len(KINDS)):
             settings.DISTLOCK = {} if kind == "off" else kept
             receivers.connect()  # or disconnect
             settings.DISTLOCK = kept
+            receivers.count = count
+            if kind == "events":
+                receivers.count = lambda *_, **__: None
             lock = zk_lock("cycle", using=kind)
             for number in range(WARM_UP + cycles):
                 if number == WARM_UP:
@@ -54,8 +64,8 @@ def measure(rounds: int, cycles: int) -> dict[str, list[list[float]]]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--cycles", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--cycles", type=int, default=100)
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder, ZooKeeper() as zookeeper:
         alias = {"HOSTS": zookeeper.hosts, "NAMESPACE": "/history"}
@@ -81,10 +91,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         close_sessions()
         flush()
     for at, name in enumerate(("on the clock", "of processor time")):
-        base = median(one[at] for one in taken["off"])
         for kind, values in taken.items():
             found = median(one[at] for one in values)
-            sys.stdout.write(f"{kind:4} {found:6.1f} µs {name}, {found / base:.2f} times\n")
+            pairs = zip(values, taken["off"], strict=True)
+            times = median(one[at] / off[at] for one, off in pairs)
+            sys.stdout.write(f"{kind:6} {found:6.1f} µs {name}, {times:.3f} times\n")
 
 
 if __name__ == "__main__":

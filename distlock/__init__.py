@@ -1,4 +1,4 @@
-"""Distributed locks for Django on Apache ZooKeeper."""
+"""Distributed locks for Django on Apache ZooKeeper, Redis or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -41,9 +41,11 @@ if TYPE_CHECKING:
     from .signals import lock_bypassed as lock_bypassed
     from .signals import lock_contended as lock_contended
     from .signals import lock_failed as lock_failed
+    from .signals import lock_held_long as lock_held_long
     from .signals import lock_lost as lock_lost
     from .signals import lock_released as lock_released
     from .signals import lock_safe as lock_safe
+    from .signals import lock_waited_long as lock_waited_long
 
 #: The public names of each module.
 _MODULES: Final = {
@@ -62,8 +64,8 @@ _MODULES: Final = {
     "owner.hold": "Hold",
     "session.registry": "kazoo_client",
     "session.termination": "release_on_sigterm",
-    "signals": "lock_acquired lock_at_risk lock_bypassed lock_contended lock_failed lock_lost "
-    "lock_released lock_safe",
+    "signals": "lock_acquired lock_at_risk lock_bypassed lock_contended lock_failed lock_held_long "
+    "lock_lost lock_released lock_safe lock_waited_long",
 }
 
 # Type checkers take the names from the aliases above.

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from django.apps import AppConfig
+from django.db.backends.base.base import NO_DB_ALIAS
+from django.db.backends.signals import connection_created
 from django.utils.translation import gettext_lazy as _
 
 
@@ -27,5 +30,18 @@ class DistlockConfig(AppConfig):
         logs.connect()
         termination.release_in_commands()
         history.connect()
+        connection_created.connect(_leave_test_database)
         if "celery" in sys.modules:  # for a site that has it
             from .celery import receivers  # noqa: F401, PLC0415 - it connects to Celery's signals
+
+
+def _leave_test_database(connection: Any, **_: Any) -> None:
+    """Close the sessions before Django removes or copies a test database.
+
+    A session with its locks in there would keep Django from it. For that, and to make one, Django
+    connects to no database (``BaseDatabaseCreation._nodb_cursor``).
+    """
+    if connection.alias == NO_DB_ALIAS:
+        from .session.registry import close_sessions  # noqa: PLC0415 - most sites have no use for it
+
+        close_sessions()

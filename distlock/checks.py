@@ -11,12 +11,14 @@ from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error, Tags
 from django.core.checks import Warning as CheckWarning
-from django.db import connections
+from django.core.signals import got_request_exception
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.urls import URLResolver, get_resolver
 from django.views import View
 
 from .conf import rules
 from .engine.hosts import settings_of
+from .responses import is_refused
 
 MIDDLEWARE = "distlock.middleware.DistlockMiddleware"
 
@@ -27,6 +29,7 @@ def register() -> None:
     checks.register(check_middleware, "distlock")
     checks.register(check_uwsgi, "distlock")
     checks.register(check_deployment, "distlock", Tags.security, deploy=True)
+    got_request_exception.connect(_explain_error_500, dispatch_uid="distlock.middleware")
 
 
 def check_settings(**_: Any) -> list[CheckMessage]:
@@ -54,16 +57,16 @@ def _aliases() -> dict[str, Any]:
 
 
 def check_views(**_: Any) -> list[CheckMessage]:
-    """E004: a lock inside the transaction that ``ATOMIC_REQUESTS`` opens around a view.
+    """E004: a lock inside the transaction of ``ATOMIC_REQUESTS``, or of ``@transaction.atomic``.
 
-    It is on ``get()`` or ``post()`` of a class view, on an action of a view set, or below
-    ``@api_view``.
+    The first opens one around a lock on ``get()`` or ``post()`` of a class view, on an action of a
+    view set, or below ``@api_view``; the second around all that is below it.
     """
     databases = connections.settings.items()
     atomic = {alias for alias, options in databases if options["ATOMIC_REQUESTS"]}
-    urls = atomic and getattr(settings, "ROOT_URLCONF", None)
+    urls = getattr(settings, "ROOT_URLCONF", None)
     patterns: list[Any] = [*get_resolver().url_patterns] if urls else []
-    found: dict[str, type] = {}
+    found: dict[str, Any] = {}
     for pattern in patterns:
         if isinstance(pattern, URLResolver):
             patterns += pattern.url_patterns  # in this loop, too
@@ -71,31 +74,55 @@ def check_views(**_: Any) -> list[CheckMessage]:
         view = pattern.callback
         # `cls` is Django REST framework's.
         view_class = getattr(view, "view_class", None) or getattr(view, "cls", None)
-        if view_class is None or atomic <= set(getattr(view, "_non_atomic_requests", ())):
+        if view_class is None:
+            if _is_refused_inside(set(), view):
+                place = f"{view.__module__}.{view.__qualname__}"
+                found[place] = place
             continue
-        for name in getattr(view, "actions", {}).values() or View.http_method_names:
+        exempt = atomic <= set(getattr(view, "_non_atomic_requests", ()))
+        names = getattr(view, "actions", {}).values() or View.http_method_names
+        for name in ("dispatch", *names):
             method: Any = getattr(view_class, name, None)
             place = f"{view_class.__module__}.{view_class.__qualname__}.{name}"
             if getattr(method, "__module__", "") == "rest_framework.decorators":  # of @api_view
                 method = inspect.getclosurevars(method).nonlocals.get("func")
                 place = f"{view_class.__module__}.{view_class.__name__}"
-            locked = getattr(method, "distlock", None)
-            if locked is not None and locked.refused_inside(atomic):
-                options = _aliases().get(locked.options.using)
-                if not (isinstance(options, dict) and options.get("IN_TRANSACTION") == "allow"):
-                    found[place] = view_class
+            around = set() if exempt or name == "dispatch" else atomic
+            if _is_refused_inside(around, method):
+                found[place] = view_class
     return [
         Error(
-            f"{place}() is locked inside the transaction of ATOMIC_REQUESTS, so each call raises "
-            "LockInTransaction.",
+            f"{place}() is locked inside a transaction, of ATOMIC_REQUESTS or of "
+            "@transaction.atomic above it, so each call raises LockInTransaction.",
             hint='Keep it until the COMMIT: zk_locked("…", until="commit"). Or decorate dispatch: '
             '@method_decorator(zk_locked("…"), name="dispatch"), or write @zk_locked above '
-            "@api_view.",
-            obj=view_class,
+            "@api_view and @transaction.atomic.",
+            obj=obj,
             id="distlock.E004",
         )
-        for place, view_class in found.items()
+        for place, obj in found.items()
     ]
+
+
+def _is_refused_inside(opened: set[str], function: Any) -> bool:
+    """Return whether a decorated function has a lock that refuses the transactions around it.
+
+    :param opened: the databases that have one around the function itself
+    """
+    while hasattr(function, "distlock"):  # each decorator above a lock has it, too
+        inner = getattr(function, "__wrapped__", None)
+        if inspect.isfunction(function):
+            decorator = inspect.getclosurevars(function).nonlocals.get("self")
+            if isinstance(decorator, transaction.Atomic):
+                opened = {*opened, decorator.using or DEFAULT_DB_ALIAS}
+        locked = function.distlock
+        if opened and locked is not getattr(inner, "distlock", None):
+            options = _aliases().get(locked.options.using)
+            allowed = isinstance(options, dict) and options.get("IN_TRANSACTION") == "allow"
+            if locked.refused_inside(opened) and not allowed:
+                return True
+        function = inner
+    return False
 
 
 def check_middleware(**_: Any) -> list[CheckMessage]:
@@ -111,6 +138,14 @@ def check_middleware(**_: Any) -> list[CheckMessage]:
             id="distlock.W001",
         )
     ]
+
+
+def _explain_error_500(**_: Any) -> None:
+    """Say below the traceback of a lock's error that the missing middleware would have answered."""
+    error: Any = sys.exc_info()[1]
+    if is_refused(error):
+        for missing in check_middleware():
+            error.__notes__ = [f"{missing.msg} {missing.hint}"]  # Python 3.10 has no add_note()
 
 
 def check_uwsgi(**_: Any) -> list[CheckMessage]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from importlib import import_module
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
+from django.conf import settings
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
 
 from .conf import UNSET, positive_seconds, prefixed, seconds, warn_unless_installed
 from .exceptions import LockBusy, LockKeyError
@@ -54,20 +57,20 @@ PUT_OFF = ("retry", "queue")
 def zk_locked(
     template: str,
     *,
-    timeout: Any = UNSET,
+    timeout: float | timedelta | None = UNSET,
     mode: Literal["read", "write"] | None = None,
     on_busy: OnBusy | None = None,
     busy_limit: int | None = None,
-    busy_deadline: Any = UNSET,
-    busy_pause: Any = None,
+    busy_deadline: float | timedelta | None = UNSET,
+    busy_pause: float | timedelta | None = None,
     using: str = "default",
     fair: bool = True,
     handoff: int = 0,
     atomic: bool | str = False,
     until: Literal["block", "commit"] = "block",
     on_revoke: Callable[[Mutex], object] | None = None,
-    max_hold: Any = None,
-    hold_at_least: Any = None,
+    max_hold: float | timedelta | None = None,
+    hold_at_least: float | timedelta | None = None,
     max_waiters: int | None = None,
     cancel_on_loss: bool = False,
     on_unavailable: OnUnavailable = "raise",
@@ -93,9 +96,10 @@ def zk_locked(
         by default a view answers 423, a task in a worker retries, and a function raises;
         ``"raise"`` raises `LockBusy`;
         ``"wait"`` waits for ever unless `timeout` is given, then raises;
-        ``"skip"`` returns None without a call (a view answers 204, a task ``{"skipped": key}``);
+        ``"skip"`` returns None without a call (a view answers 204, a task ``{"skipped": key}``),
+        so annotate the function with ``| None``;
         ``"retry"`` delays a task without using up its retries; other functions raise;
-        ``"queue"`` does so, too, and serves delayed tasks first come, first served;
+        ``"queue"`` serves tasks first come, first served, and delays them outside the slots;
         a callable is called with the `LockBusy` and the arguments, and its result is returned
     :param busy_limit: how often a task is delayed before it raises, None for no limit
     :param busy_deadline: the same in seconds since the first try, None for ever; an hour by default
@@ -151,13 +155,13 @@ def zk_limited(
     limit: Limit | None = None,
     *,
     permits: int = 1,
-    timeout: Any = UNSET,
+    timeout: float | timedelta | None = UNSET,
     on_busy: OnBusy | None = None,
     busy_limit: int | None = None,
-    busy_deadline: Any = UNSET,
-    busy_pause: Any = None,
+    busy_deadline: float | timedelta | None = UNSET,
+    busy_pause: float | timedelta | None = None,
     using: str = "default",
-    max_hold: Any = None,
+    max_hold: float | timedelta | None = None,
     max_waiters: int | None = None,
     cancel_on_loss: bool = False,
     on_unavailable: OnUnavailable = "raise",
@@ -185,8 +189,7 @@ def zk_limited(
         of the call; a limit that is set at run time (`Semaphore.limit`) overrides it
     :param permits: the number of permits that one call takes of each key, all or none
     :param timeout: seconds to wait, as in `zk_locked`
-    :param on_busy: the reaction when too few permits are free after `timeout`, as in `zk_locked`;
-        ``"queue"`` for one rule only
+    :param on_busy: the reaction when too few permits are free after `timeout`, as in `zk_locked`
     :param busy_limit: how often a task is delayed before it raises, as in `zk_locked`
     :param busy_deadline: the same in seconds since the first try, as in `zk_locked`
     :param busy_pause: seconds of each delay under ``"retry"``, as in `zk_locked`
@@ -241,8 +244,6 @@ def _decorator(
         )
     if on_busy == "queue" and kind == "read":
         raise ValueError('on_busy="queue" serves one task after another; readers take "retry".')
-    if on_busy == "queue" and len(parsed) > 1:
-        raise ValueError('on_busy="queue" keeps one line; under several rules, take "retry".')
     if on_busy == "queue" and options.on_unavailable == "proceed":
         raise ValueError(
             'on_busy="queue" keeps the order of arrival, which only the lock server knows; with '
@@ -401,6 +402,7 @@ class Locked:
                 f"{self.name} returned a coroutine, which would run after the lock is "
                 "released. Decorate an `async def`."
             )
+        self._warn_of_stream(result)
         for one in hold if isinstance(hold, tuple) else (hold,):
             if not one.without_lock:
                 one.check()  # never commit under a lost lock
@@ -414,7 +416,9 @@ class Locked:
             try:
                 async with self.lock(self.key(args, kwargs), args, kwargs) as hold:
                     result = self.function(*args, **kwargs)
-                    return await result if inspect.isawaitable(result) else result
+                    result = await result if inspect.isawaitable(result) else result
+                    self._warn_of_stream(result)
+                    return result
             except LockBusy as busy:
                 if hold is not None:
                     raise
@@ -423,6 +427,21 @@ class Locked:
 
         return call
 
+    def _warn_of_stream(self, result: object) -> None:
+        # The body of a FileResponse is a file, and none of the view's code.
+        if (
+            settings.DEBUG
+            and isinstance(result, StreamingHttpResponse)
+            and not isinstance(result, FileResponse)
+        ):
+            warnings.warn(
+                f"{self.name} returns a {type(result).__name__}, whose body runs after the lock is "
+                "released. Take the lock in the body: `with zk_lock(…):`, in async code `async "
+                "with`. Or return all of it at once.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
     def _serves_async(self, args: tuple[Any, ...]) -> bool:
         """Return whether this is the ``dispatch``, a plain function, of an async class view."""
         method = self.bound and self.bound.func
@@ -430,11 +449,7 @@ class Locked:
         return getattr(view, "view_is_async", False) is True
 
     def lock(
-        self,
-        key: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        timeout: float | None = None,
+        self, key: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None = None
     ) -> Mutex | Semaphore:
         """Return the lock of one call; of several rules a `MultiLock`, whose block yields a tuple.
 

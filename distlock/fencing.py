@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.core import checks
@@ -29,9 +29,9 @@ def token_of(fence: Hold | int) -> int:
     """Return the fencing token of a hold, or the given token."""
     if isinstance(fence, Hold) and fence.shared:
         raise ValueError(
-            f"The hold of {fence.key!r} is a reader's. Others may hold the lock at the same time, "
-            "so its token says nothing about whose write is the newer one. Take the write lock to "
-            "write: zk_rwlock(key).write."
+            f"The hold of {fence.key!r} is shared: others may hold the lock at the same time, so "
+            "its token says nothing about whose write is the newer one. Take a lock of one holder "
+            "to write: zk_lock(), or zk_rwlock(key).write in place of a reader's."
         )
     if isinstance(fence, Hold) and fence.superseded:  # it has the same token as the later one
         raise StaleToken(
@@ -47,6 +47,8 @@ def token_of(fence: Hold | int) -> int:
 
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     _BigIntegerField = models.BigIntegerField[int, int]
 else:  # not generic at run time
     _BigIntegerField = models.BigIntegerField
@@ -173,6 +175,12 @@ class FencedQuerySet(models.QuerySet[_M]):
         return clone
 
 
+if TYPE_CHECKING:
+
+    class FencedManager(FencedQuerySet[_M], models.Manager[_M]):  # type: ignore[misc]
+        """The manager that `as_manager` makes."""
+
+
 def _never_fenced(name: str) -> Callable[..., Any]:
     """Return a query set's method that refuses a fence: its write could not carry the condition."""
 
@@ -202,7 +210,10 @@ class FencedModel(models.Model):
     # in the field: otherwise a migration without it would seem to have it.
     fence = FenceField(db_default=0)
 
-    objects = FencedQuerySet.as_manager()
+    if TYPE_CHECKING:
+        objects: ClassVar[FencedManager[Self]]
+    else:
+        objects = FencedQuerySet.as_manager()
 
     class Meta:
         abstract = True

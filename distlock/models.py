@@ -1,15 +1,24 @@
-"""Defines the models: a lock, which has no table, and an event of the history, which has one."""
+"""Defines the models: a lock, which has no table; an event and a count of the history have one."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import timedelta
 from typing import ClassVar, Final
 from urllib.parse import quote, unquote
 
-from django.db import models
+from django.conf import settings
+from django.db import DatabaseError, models, transaction
+from django.utils.timezone import localtime, now
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from .conf import configuration
 from .inspection.state import LEADER, LEASES, key_of
+from .templatetags.distlock import moment
 from .text import printable
+
+_RECENT: Final = timedelta(hours=1)
 
 
 class Lock(models.Model):
@@ -70,6 +79,7 @@ class LockEvent(models.Model):
         FAILED = "failed", _("failed")
         DEADLOCK = "deadlock", _("gave way in a deadlock")
         LOST = "lost", _("lost")
+        BROKEN = "broken", _("broken")
 
     using = models.CharField(_("alias"), max_length=LONGEST)
     #: The place under the namespace, the same for a mutex, a lease and a leader of one key.
@@ -94,7 +104,61 @@ class LockEvent(models.Model):
     def __str__(self) -> str:
         return f"{self.key}: {self.get_kind_display()}"
 
+    @property
+    def moment(self) -> str:
+        """Its time in the current time zone, with that."""
+        return moment(localtime(self.at) if settings.USE_TZ else self.at)
+
+    @classmethod
+    def last_loss(cls, using: str, name: str) -> str:
+        """Return a sentence on who lost a lock last, within an hour; empty if nobody is known.
+
+        :param name: the `name` of its events
+        """
+        if not configuration(using).history:
+            return ""
+        lost = (cls.Kind.LOST, cls.Kind.BROKEN)
+        recent = cls.objects.filter(using=using, name=name, kind__in=lost, at__gte=now() - _RECENT)
+        # The table may not be there yet.
+        with suppress(DatabaseError), transaction.atomic(using=recent.db):
+            for one in recent.order_by("-at")[:1]:
+                text = gettext("%(host)s:%(pid)d (%(owner)s) lost it at %(time)s.")
+                facts = {"host": one.hostname, "pid": one.pid, "owner": one.owner}
+                facts["time"] = one.moment
+                return f"{text % facts} {one.detail}"
+        return ""
+
     @staticmethod
     def place(name: str) -> str:
         """Return the `name` of the events of a lock with this `Lock.name`."""
         return name.removeprefix(LEADER).removeprefix(f"{LEASES}/")
+
+
+class LockMinute(models.Model):
+    """How often something happened to the locks of a template in one minute, in all processes."""
+
+    LONGEST: Final = LockEvent.LONGEST
+    #: The fields that name a row, in an order that serves a span of time of one alias.
+    UNIQUE: Final = ("minute", "using", "template", "kind", "bucket")
+
+    #: Since the epoch.
+    minute = models.IntegerField()
+    using = models.CharField(max_length=LONGEST)
+    #: Empty for all locks without one.
+    template = models.CharField(max_length=LONGEST)
+    #: ``"wait"``, ``"hold"``, or a `LockEvent.Kind` but ``"held"``.
+    kind = models.CharField(max_length=10)
+    #: The index among `signals.BUCKETS`; 0 for what takes no time.
+    bucket = models.PositiveSmallIntegerField()
+    count = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        default_permissions = ()
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["minute", "using", "template", "kind", "bucket"], name="distlock_minute"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.template}: {self.count} {self.kind}"

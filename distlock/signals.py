@@ -8,11 +8,18 @@ All carry ``key``, ``using`` (the alias) and ``template`` (empty for a block wit
 from __future__ import annotations
 
 import threading
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from django.dispatch import Signal
 
 from .logs.loggers import logger
+
+#: The upper bounds of histograms of ``waited`` and ``held_for``, from a round trip to a job of an
+#: hour: those of Prometheus, and of the last hour in the admin.
+BUCKETS: Final = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0),
+)
 
 
 class _Signal(Signal):
@@ -33,6 +40,16 @@ lock_at_risk = _Signal()
 lock_safe = _Signal()
 #: A hold was found to be lost: ``hold``, ``reason`` (`Hold.lost_reason`).
 lock_lost = _Signal()
+#: A hold has lasted for ``HELD_LONG``, and lasts; again at twice the time, and so on: ``hold``,
+#: ``held_for`` (seconds), ``waiting`` (how many wait; None if the server did not say), ``who`` (a
+#: text: request or task, and thread). On the timer's thread.
+lock_held_long = _Signal()
+#: An acquire has waited for ``WAITED_LONG``, and waits; again at twice the time, and so on:
+#: ``waited`` (seconds), ``who``. In the waiting thread or task.
+lock_waited_long = _Signal()
+#: An acquire begins to wait behind others, or this wait is over, however it ended: ``wait`` (the
+#: same object both times), ``over``.
+lock_waits = _Signal()
 #: An acquire ended without the lock, because others have it: ``waited`` (seconds).
 lock_contended = _Signal()
 #: An acquire failed with an error: ``waited`` (seconds), ``error``.

@@ -7,14 +7,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from selectors import EVENT_READ, DefaultSelector
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.db import Error, connections, transaction
-from django.db.backends.base.base import BaseDatabaseWrapper
-from django.http import HttpRequest
 
 from .exceptions import LockInTransaction, LockLost
 from .logs.loggers import logger
+
+if TYPE_CHECKING:  # its import takes long
+    from django.db.backends.base.base import BaseDatabaseWrapper
 
 #: The states of libpq's connections without an open transaction, as psycopg numbers them: idle, and
 #: closed.
@@ -39,13 +40,19 @@ def refuse_open_transaction(key: str, but: str | None = None) -> None:
                 _refuse_old_snapshot(key, connection)
                 continue
             how = "until='commit'" if alias == "default" else f"atomic={alias!r}"
+            first = "Take the lock first and begin inside it"
+            if connection.settings_dict["ATOMIC_REQUESTS"]:
+                first = (
+                    "If ATOMIC_REQUESTS began it, decorate the view or its dispatch() with "
+                    "@zk_locked, above any @transaction.atomic, or exempt the view by "
+                    "@transaction.non_atomic_requests"
+                )
             raise LockInTransaction(
                 f"The lock {key!r} cannot be taken inside an open transaction on database "
                 f"{alias!r}: it would be released before COMMIT, and the next holder "
-                "would read the old rows. Take the lock first and begin inside it, or keep it "
-                f"until the COMMIT by a block: `with zk_lock({key!r}, {how}): …`. Under "
-                "ATOMIC_REQUESTS, decorate the view or its dispatch() with @zk_locked. If the "
-                "order does not matter, set IN_TRANSACTION to 'allow' in DISTLOCK."
+                f"would read the old rows. {first}. Or keep it until the COMMIT by a block: `with "
+                f"zk_lock({key!r}, {how}): …`. If the order does not matter, set IN_TRANSACTION "
+                "to 'allow' in DISTLOCK."
             )
 
 
@@ -346,7 +353,7 @@ class OpensOwnTransaction(frozenset[str]):
         return True
 
 
-def claimed_databases(request: HttpRequest | None) -> Iterator[str]:
+def claimed_databases(request: object) -> Iterator[str]:
     """Yield the databases whose ``ATOMIC_REQUESTS`` Django left to the view of a request."""
     match = getattr(request, "resolver_match", None)
     claim = getattr(getattr(match, "func", None), "_non_atomic_requests", None)

@@ -112,6 +112,10 @@ def database(url: str) -> dict[str, Any]:
 DATABASES = {
     "default": database(os.environ.get("DATABASE_URL") or f"sqlite:///{BASE_DIR / 'db.sqlite3'}")
 }
+# The strategy `postgresql`, for comparison: as with Redis.
+if POSTGRESQL := os.environ.get("DISTLOCK_POSTGRESQL"):
+    DATABASES["locks"] = database(POSTGRESQL)
+    DISTLOCK["postgresql"] = DISTLOCK["default"] | {"HOSTS": "database:locks"}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 ROOT_URLCONF = "example_project.urls"

@@ -12,6 +12,7 @@ import inspect
 import os
 import re
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,6 @@ import django
 from django.core.management.base import CommandParser
 
 from distlock.conf import Configuration
-from distlock.management.commands.distlock import SUBCOMMANDS
 from distlock.testing import fixtures
 from distlock_chaos import fixtures as real
 from docs.site import api
@@ -49,7 +49,8 @@ def _names() -> Iterator[str]:
                 yield f"{name}.{member.name}{_signature(member)}"
     settings = {field.name.upper() for field in fields(Configuration)} - {"ALIAS"}
     yield from (f"DISTLOCK[alias][{name!r}]" for name in settings)
-    for name, subcommand in SUBCOMMANDS.items():
+    commands = import_module("distlock.management.commands.distlock")  # needs a ready Django
+    for name, subcommand in commands.SUBCOMMANDS.items():
         parser = CommandParser(add_help=False)
         subcommand.add_arguments(parser)
         for action in parser._actions:

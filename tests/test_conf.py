@@ -205,6 +205,8 @@ BAD_VALUES: dict[str, list[Any]] = {
     "HISTORY": [None, -1, 0.5, "100", True, 1_000_001],
     "HISTORY_SLOW": [None, -1, math.nan, math.inf, "1", False],
     "DEADLOCK_AFTER": [0, -1, math.nan, math.inf, "5", False, timedelta(0)],
+    "HELD_LONG": [0, -1, math.nan, math.inf, "5", False, timedelta(0)],
+    "WAITED_LONG": [0, -1, math.nan, math.inf, "usual", False, timedelta(0)],
     "NODE_DATA": ["none", None, "", True],
     "KEY_PREFIX": ["", None, "a/b", "a:", "%", 5, str, "no.such.module", "math.pi"],
 }

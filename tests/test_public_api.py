@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -63,6 +65,17 @@ def test_only_the_first_argument_goes_without_its_name(function: Any) -> None:
     first, *others = inspect.signature(function).parameters.values()
     assert first.kind is first.POSITIONAL_OR_KEYWORD
     assert {one.kind for one in others} <= {first.KEYWORD_ONLY, first.VAR_KEYWORD}
+
+
+def test_a_lock_is_imported_without_what_it_does_not_need() -> None:
+    """They take as long as all the rest."""
+    heavy = {"django.db.models", "django.forms", "django.http", "django.template", "django.views"}
+    others = {"celery", "email", "redis", "sqlparse"}
+    program = "import sys; from distlock import zk_lock; print(*sys.modules)"
+    command = [sys.executable, "-c", program]
+    imported = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert "distlock.locks.mutex" in imported
+    assert not (heavy | others) & set(imported)
 
 
 def test_a_mutex_is_taken_like_a_lock_of_the_standard_library() -> None:

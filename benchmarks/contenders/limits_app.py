@@ -1,6 +1,7 @@
-"""A task under a limit for each customer: the app of `benchmarks.celery_limits` and of its workers.
+"""A task under two limits: the app of `benchmarks.celery_limits` and of its workers.
 
-The environment has the ``BROKER``, the ``BOARD`` (a Redis, the witness) and the ``LOCKS``.
+The environment has the ``BROKER``, the ``BOARD`` (a Redis, the witness) and the ``LOCKS``, and in
+``ALL`` how many tasks may run at a time.
 """
 
 from __future__ import annotations
@@ -24,8 +25,6 @@ django.setup()
 
 from distlock import zk_limited  # noqa: E402 - after the settings
 
-LIMIT = 3
-
 app = Celery("benchmark", broker=os.environ["BROKER"])
 app.conf.update(
     worker_prefetch_multiplier=1,
@@ -40,8 +39,12 @@ task: Callable[..., Callable[[Callable[..., Any]], Any]] = app.task
 
 
 @task(name="report", bind=True)
-@zk_limited("customer:<customer>", LIMIT, on_busy="queue", busy_deadline=None)
-def report(self: Any, customer: str, seconds: float) -> None:
+@zk_limited(
+    {"all": int(os.environ["ALL"]), "customer:<customer>": 3},
+    on_busy="queue",
+    busy_deadline=None,
+)
+def report(self: Any, *, customer: str, seconds: float) -> None:
     """Tell the witness, by the clock of this machine, who is inside."""
     run = f"{self.request.id}/{os.getpid()}"
     tell("enter", customer, run)

@@ -74,15 +74,16 @@ def queue(self: Any, key: str, seconds: float) -> None:
     work(self, key, seconds)
 
 
-def _tell_ticket(stand: Callable[..., None]) -> Callable[..., None]:
-    """Note the number of each task's first ticket on the board, to compare it with the order."""
+def _tell_ticket(leave: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Note the number of each task's ticket on the board, to compare it with the order."""
 
-    def standing(ticket: Any, ttl: float) -> None:
-        stand(ticket, ttl)
-        own = ticket.path.rpartition("/")[2]
-        board.hsetnx("tickets", own[:-11], own[-10:])
+    def leaving(ticket: Any) -> None:
+        if ticket.drawn:
+            own = ticket.path.rpartition("/")[2]
+            board.hset("tickets", own[:-11], own[-10:])
+        leave(ticket)
 
-    return standing
+    return leaving
 
 
-Ticket.stand = _tell_ticket(Ticket.stand)  # type: ignore[method-assign]
+Ticket.leave = _tell_ticket(Ticket.leave)  # type: ignore[method-assign, assignment]

@@ -20,14 +20,18 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.core.paginator import Paginator
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
+from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.cache import get_conditional_response, set_response_etag
 from django.utils.text import capfirst
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from distlock.conf import configuration
+from distlock.engine.hosts import settings_of
 from distlock.exceptions import LockKeyError, LockUnavailable
 from distlock.history import is_kept
 from distlock.inspection import state, wait_graph
@@ -36,21 +40,31 @@ from distlock.inspection.tree import look, snapshot
 from distlock.inspection.wait_graph import Cycle
 from distlock.locks import actions
 from distlock.locks.actions import Action, NewLimit, Target
-from distlock.models import Lock
+from distlock.models import Lock, LockEvent
+from distlock.templatetags.distlock import who
 from distlock.text import MAX_SHOWN, printable
 
 from . import history
 from .drawing import draw
+from .last_hour import last_hour
 
 #: The seconds that a page may take for its reads, and the seconds of them for the locks.
 BUDGET: Final = 3.0
 LOCKS_BUDGET: Final = 1.8
+#: The seconds of a wait that the page tells first.
+LATE: Final = 5
+#: A deadlock that is older than ``DEADLOCK_AFTER`` by so many seconds stays.
+DETECTED: Final = 5.0
 #: The locks on a page.
 PAGE_SIZE: Final = 100
 #: The longest text to search for.
 TEXT: Final = 200
-#: The most holders, and the most waiters, on the page of a lock.
+#: The most holders, and the most waiters, on the page of a lock; and without "show all".
 DEPTH: Final = 200
+SHORT: Final = 20
+#: The longest reason for an action.
+REASON: Final = 300
+ACTS: Final = ("revoke", "break", "limit")
 
 
 @dataclass(kw_only=True)
@@ -85,10 +99,18 @@ class Reading:
             self.trouble, self.misconfigured = printable(str(error)), True
         return None
 
-    def look_around(self, seen: Snapshot | None = None) -> None:
-        """Look for deadlocks in the time left, among all locks if the caller has `seen` them."""
+    def expects_the_end(self, cycle: Cycle) -> bool:
+        """Return whether its members will yet detect a deadlock, as far as settings tell."""
+        waits = cycle.youngest.seconds or 0
+        return self.after is not None and cycle.certain and waits < self.after + DETECTED
+
+    def look_around(self, seen: Snapshot | None = None) -> Snapshot | None:
+        """Look for deadlocks in the time left; return all locks, unless the caller has `seen` them.
+
+        None if they could not be read in time.
+        """
         if self.trouble:
-            return
+            return None
         left = self.started + BUDGET - time.monotonic()
         each = max(left - 0.2, 0.3) / 3
         with suppress(LockUnavailable):  # the locks were read: only the time was too short
@@ -97,6 +119,8 @@ class Reading:
             found = wait_graph.cycles(seen.locks) and wait_graph.deadlocks(self.using, budget=each)
             self.cycles, self.whole = found, not seen.cut
             self.after = configuration(self.using).deadlock_after
+            return seen
+        return None
 
 
 class Query:
@@ -107,18 +131,33 @@ class Query:
         self.q = said.get("q", "")[:TEXT].strip()
         self.contended = bool(said.get("contended"))
         self.order = order if order in ORDERS else "waiting"
-        self.hidden = [(name, said[name]) for name in ("using", "contended", "o") if name in said]
+        self.hidden = [
+            (name, said[name]) for name in ("using", "contended", "o", "span") if name in said
+        ]
 
-    def has(self, key: str) -> bool:
-        return normalize("NFC", self.q).casefold() in key.casefold()
+    def has(self, text: str) -> bool:
+        return normalize("NFC", self.q).casefold() in text.casefold()
+
+    def names(self, contender: state.Contender) -> bool:
+        """Return whether a participant is searched for: host, process, thread, task or request."""
+        one = contender.participant
+        named = "" if one.session_id else one.owner_id  # as leases are
+        said = (contender.process, one.worker, one.label, named)
+        return bool(self.q) and self.has(" ".join(said))
 
     def chosen(self, locks: Iterable[state.Lock]) -> list[state.Lock]:
         """Return the locks to show, in their order."""
-        found = [lock for lock in locks if lock.waiting or not self.contended]
+        found = [lock for lock in locks if lock.waiting or lock.tasks or not self.contended]
         return sorted(sorted(found, key=ORDERS["key"]), key=ORDERS[self.order])
 
 
-class LimitForm(forms.Form):
+class ReasonForm(forms.Form):
+    """Asks for what is written into the admin's log beside an action."""
+
+    reason = forms.CharField(label=_("Reason"), required=False, max_length=REASON)
+
+
+class LimitForm(ReasonForm):
     """Asks for the limit of a semaphore."""
 
     limit = forms.IntegerField(label=_("New limit"), min_value=1)
@@ -134,38 +173,60 @@ class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  
         act = view(self.action_view)
         return [
             path("", view(self.list_view), name=f"{name}_changelist"),
+            path("ask/", view(self.ask_view), name=f"{name}_ask"),
             path("<path:object_id>/change/", view(self.detail_view), name=f"{name}_change"),
             path("<path:object_id>/revoke/", act, {"action": "revoke"}, name=f"{name}_revoke"),
             path("<path:object_id>/break/", act, {"action": "break"}, name=f"{name}_break"),
             path("<path:object_id>/limit/", view(self.limit_view), name=f"{name}_limit"),
         ]
 
-    def list_view(self, request: HttpRequest) -> HttpResponse:
+    def list_view(self, request: HttpRequest) -> HttpResponseBase:
         """Show the locks with holders or waiters."""
         _require(request, "view_lock")
         reading = _reading(request.GET.get("using", "default"))
         query = Query(request.GET)
-        read = partial(snapshot, select=query.has, depth=None, budget=LOCKS_BUDGET)
-        seen = reading.attempt(partial(read, reading.using))
-        reading.look_around(seen if seen and not (query.q or seen.cut) else None)
-        found = query.chosen(seen.locks) if seen else []
+        read = partial(snapshot, reading.using, select=query.has, depth=None, budget=LOCKS_BUDGET)
+        seen: Snapshot | None = reading.attempt(read)
+        everything = reading.look_around(seen if seen and not (query.q or seen.cut) else None)
+        locks = {lock.path: lock for lock in seen.locks} if seen else {}
+        for lock in everything.locks if seen and everything and query.q else ():
+            if any(map(query.names, lock.contenders)):
+                locks.setdefault(lock.path, lock)
+        found, aliases = query.chosen(locks.values()), _aliases()
         page = Paginator(found, PAGE_SIZE).get_page(request.GET.get("p"))
+        theirs = _of_process(found, query.q)
+        late = sorted(filter(_is_late, everything.locks if everything else ()), key=ORDERS["wait"])
         context = {
             "title": capfirst(self.opts.verbose_name_plural),
             "seen": seen,
             "found": found,
             "query": query,
             "page": page,
-            "rows": [(lock, self._page_of(reading.using, lock)) for lock in page],
-            "longest": max((lock.waiting for lock in found), default=0),
-            "drawings": _drawings(reading),
-            "cut_text": len(request.GET.get("q", "")) > TEXT,
+            "rows": [
+                (lock, self._page_of(reading.using, lock), _shown(lock, query)) for lock in page
+            ],
+            "stuck": {link.lock.path for cycle in reading.cycles or () for link in cycle.links},
+            "process": {
+                "holds": sum(one.holds for _, one in theirs),
+                "waits": sum(not one.holds for _, one in theirs),
+                "ask": self._address_in(reading.using, "ask", process=query.q),
+            }
+            if theirs
+            else None,
+            "may_revoke": _may(request, "revoke_lock"),
+            "late": [(lock, self._page_of(reading.using, lock)) for lock in late]
+            if everything and not everything.cut
+            else None,
+            "least": LATE,
+            "last_hour": reading.attempt(
+                partial(last_hour, reading.using, request.GET.get("span", ""))
+            ),
             "longest_text": TEXT,
-            "aliases": [(one, _query(one), one == reading.using) for one in _aliases()],
+            "tabs": [_tab(one, reading, everything) for one in aliases] if len(aliases) > 1 else [],
         }
         return self._answer(request, "list", reading, context)
 
-    def detail_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+    def detail_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
         """Show the holders and waiters of a lock, with the data of their nodes."""
         _require(request, "view_lock")
         lock = Lock(id=unquote(object_id))
@@ -173,62 +234,79 @@ class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  
         seen = _look(reading, lock)
         reading.look_around()
         found = _locks(seen, lock)
+        owners = {one.owner for shown in found for one in shown.holders}
+        reading.cycles = reading.cycles and [
+            cycle
+            for cycle in reading.cycles
+            if any(
+                link.lock.name == lock.name or link.waiter.owner in owners for link in cycle.links
+            )
+        ]
         context = {
             "title": lock,
             "lock": lock,
             "seen": seen,
             "found": found,
-            "lines": [_line(one) for one in found],
-            "may_revoke": _may(request, "revoke_lock"),
-            "may_break": _may(request, "break_lock"),
-            "may_limit": _may(request, "limit_lock"),
-            "revoke_address": self._address("revoke", lock),
-            "break_address": self._address("break", lock),
-            "limit_address": self._address("limit", lock),
+            "lines": [_line(one, DEPTH if "all" in request.GET else SHORT) for one in found],
+            **{f"may_{act}": _may(request, f"{act}_lock") for act in ACTS},
+            **{f"{act}_address": self._address(act, lock) for act in ACTS},
             "entries": LogEntry.objects.filter(
                 content_type=ContentType.objects.get_for_model(Lock), object_id=lock.pk
             ).select_related("user")[:10],
-            "history": history.address(lock) if is_kept() else "",
-            "drawings": _drawings(reading, lock.name),
+            "history": history.address(lock.using, lock.name) if is_kept() else "",
+            "lost": ""
+            if reading.misconfigured
+            else LockEvent.last_loss(lock.using, LockEvent.place(lock.name)),
         }
         return self._answer(request, "detail", reading, context)
 
     def _answer(
         self, request: HttpRequest, part: str, reading: Reading, context: dict[str, Any]
-    ) -> HttpResponse:
-        """Answer with a whole page, or with its changing parts alone."""
+    ) -> HttpResponseBase:
+        """Answer with a whole page, or with its changing parts alone, or that nothing changed."""
         fragment = "_fragment" in request.GET
-        found, changelist = context.get("found", ()), "admin:distlock_lock_changelist"
+        found, seen = context.get("found", ()), context.get("seen")
+        now = seen.taken_at if isinstance(seen, Snapshot) else timezone.now()
         context = {
             **({} if fragment else self.admin_site.each_context(request)),
             **context,
             "opts": self.opts,
             "part": part,
+            "fragment": fragment,
+            "now": now,
             "reading": reading,
+            "drawings": [one for cycle in reading.cycles or () if (one := draw(cycle))],
             "holding": sum(lock.holding for lock in found),
             "waiting": sum(lock.waiting for lock in found),
             "cycles": [
-                (one, [(link, self._page_of(reading.using, link.lock)) for link in one.links])
+                (
+                    one,
+                    [(link, self._page_of(reading.using, link.lock)) for link in one.links],
+                    reading.expects_the_end(one),
+                )
                 for one in reading.cycles or ()
             ],
-            "list_address": reverse(changelist, current_app=self.admin_site.name)
-            + _query(reading.using),
+            "list_address": self._address_in(reading.using),
         }
         request.current_app = self.admin_site.name
-        template = "fragment" if fragment else part
-        headers = {"Distlock-Interval": str(reading.interval)}
-        return TemplateResponse(
-            request, f"admin/distlock/lock/{template}.html", context, headers=headers
-        )
+        folder = "admin/distlock/lock"
+        if not fragment:
+            return TemplateResponse(request, f"{folder}/{part}.html", context)
+        answer = HttpResponse(render_to_string(f"{folder}/fragment.html", context, request))
+        set_response_etag(answer)
+        same = get_conditional_response(request, etag=answer["ETag"], response=answer)
+        answer = same or answer
+        answer["Distlock-Interval"] = reading.interval
+        answer["Distlock-Now"] = int(now.timestamp() * 1000)
+        return answer
 
     @transaction.non_atomic_requests  # or an error would undo the record of the act
-    def action_view(self, request: HttpRequest, object_id: str, action: Action) -> HttpResponse:
+    def action_view(self, request: HttpRequest, object_id: str, action: Action) -> HttpResponseBase:
         """Ask a participant to release, or delete its node, after a confirmation."""
-        _require(request, "view_lock")
-        _require(request, f"{action}_lock")
+        _require(request, "view_lock", f"{action}_lock")
         lock = Lock(id=unquote(object_id))
         reading = _reading(lock.using)
-        asks = action == "revoke"
+        asks, form = action == "revoke", ReasonForm(request.POST or None)
         context: dict[str, Any] = {}
         if found := _look(reading, lock):
             named = request.GET.get("node", ""), request.GET.get("token", "")
@@ -253,15 +331,45 @@ class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  
             "title": _("Ask to release") if asks else _("Break the lock"),
             "lock": lock,
             "asks": asks,
+            "form": form,
             "lock_address": self._address("change", lock),
         }
         return self._answer(request, "confirm", reading, context)
 
     @transaction.non_atomic_requests
-    def limit_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+    def ask_view(self, request: HttpRequest) -> HttpResponseBase:
+        """Ask a process to release all that it holds, after a confirmation."""
+        _require(request, "view_lock", "revoke_lock")
+        reading = _reading(request.GET.get("using", "default"))
+        process = request.GET.get("process", "")
+        read = partial(snapshot, reading.using, depth=None, budget=LOCKS_BUDGET)
+        seen: Snapshot | None = reading.attempt(read)
+        held = [
+            (lock, one)
+            for lock, one in _of_process(seen.locks if seen else (), process)
+            if one.holds and actions.can_be_asked(one)
+        ]
+        address = self._address_in(reading.using, q=process)
+        if request.method == "POST" and seen:
+            for lock, one in held:
+                target = Target.of(reading.using, lock, one)
+                self._act(request, reading, Lock.at(reading.using, lock.name), "revoke", target)
+            if not reading.trouble:
+                return HttpResponseRedirect(address)
+        context = {
+            "title": _("Ask to release"),
+            "lock": process,
+            "held": held,
+            "form": ReasonForm(),
+            "acted": request.method == "POST",
+            "lock_address": address,
+        }
+        return self._answer(request, "ask", reading, context)
+
+    @transaction.non_atomic_requests
+    def limit_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
         """Set the limit of a semaphore, or unset it, after a confirmation."""
-        _require(request, "view_lock")
-        _require(request, "limit_lock")
+        _require(request, "view_lock", "limit_lock")
         lock = Lock(id=unquote(object_id))
         if lock.name.startswith("@") or "/" in lock.name:
             raise Http404  # no semaphore is there
@@ -294,7 +402,10 @@ class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  
         action: Action,
         target: Target | NewLimit,
     ) -> None:
+        reason = request.POST.get("reason", "").strip()[:REASON]
         did = _text(action, target)
+        if reason:
+            did = gettext("%(act)s Reason: %(reason)s") % {"act": did, "reason": reason}
         user_id: Any = request.user.pk
         entry = LogEntry.objects.create(
             user_id=user_id,
@@ -305,7 +416,8 @@ class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  
             change_message=gettext("%(act)s Not confirmed: outcome unknown.") % {"act": did},
         )
         operator = f"The user {request.user.get_username()!a}"
-        done = reading.attempt(partial(actions.carry_out, action, target, operator=operator))
+        act = partial(actions.carry_out, action, target, operator=operator, reason=reason)
+        done = reading.attempt(act)
         if done:
             entry.change_message = did
             entry.save()
@@ -322,6 +434,13 @@ class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  
         return reverse(
             f"admin:distlock_lock_{view}", args=[quote(lock.pk)], current_app=self.admin_site.name
         )
+
+    def _address_in(self, using: str, view: str = "changelist", **query: str) -> str:
+        """Return the address of a page of an alias."""
+        if using != "default":
+            query = {"using": using, **query}
+        address = reverse(f"admin:distlock_lock_{view}", current_app=self.admin_site.name)
+        return f"{address}?{urlencode(query)}"
 
     def _page_of(self, using: str, lock: state.Lock) -> str:
         return self._address("change", Lock.at(using, lock.name))
@@ -341,24 +460,57 @@ def _locks(seen: Snapshot | None, lock: Lock) -> list[state.Lock]:
     return [one for one in seen.locks if one.name == lock.name] if seen else []
 
 
-def _drawings(reading: Reading, lock: str | None = None) -> list[Any]:
-    """Return the drawings of the deadlocks, or only of those that include a lock."""
+def _is_late(lock: state.Lock) -> bool:
+    return lock.longest_wait > LATE and lock.kind != "leader"  # whose candidates just stand by
+
+
+def _of_process(
+    locks: Iterable[state.Lock], process: str
+) -> list[tuple[state.Lock, state.Contender]]:
+    """Return all that a process holds and waits for, ``host:pid``."""
     return [
-        drawing
-        for cycle in reading.cycles or ()
-        if lock is None or lock in {link.lock.name for link in cycle.links}
-        if (drawing := draw(cycle))
+        (lock, one)
+        for lock in locks
+        for one in lock.contenders
+        if process and one.process == process
     ]
 
 
-def _line(lock: state.Lock) -> dict[str, Any]:
-    """Return a lock with a row for each participant, and the numbers of those beyond."""
+def _shown(lock: state.Lock, query: Query) -> state.Contender | None:
+    """Return the participant for a row of the list: the one searched for, or the first holder."""
+    return next(filter(query.names, lock.contenders), next(iter(lock.holders), None))
+
+
+def _tab(alias: str, reading: Reading, seen: Snapshot | None) -> dict[str, Any]:
+    """Return what the tab of an alias shows, of others as far as there is time to read them."""
+    if alias != reading.using:
+        reading = Reading(using=alias, started=reading.started)
+        seen = reading.attempt(reading.look_around)
+    return {
+        "alias": alias,
+        "engine": settings_of(getattr(settings, "DISTLOCK", {}).get(alias, {}).get("HOSTS")).NAME,
+        "waiting": sum(lock.waiting for lock in seen.locks) if seen else 0,
+        "deadlocks": len(reading.cycles or ()),
+        "unread": reading.cycles is None,
+        "address": "?" if alias == "default" else f"?{urlencode({'using': alias})}",
+    }
+
+
+def _line(lock: state.Lock, most: int) -> dict[str, Any]:
+    """Return a lock with its holders, its waiters by process, and the numbers of those beyond."""
+    waiters: dict[str, list[dict[str, Any]]] = {}
+    for at, one in enumerate(lock.waiters, 1):
+        waiters.setdefault(one.process or who(one), []).append(_row(lock, one, at))
+    shown = list(waiters.items())[:most]
     return {
         "lock": lock,
-        "holders": [_row(lock, one, 0) for one in lock.holders],
-        "waiters": [_row(lock, one, at) for at, one in enumerate(lock.waiters, 1)],
-        "more_holders": lock.holding - len(lock.holders),
-        "more_waiters": lock.waiting - len(lock.waiters),
+        "holders": [_row(lock, one, 0) for one in lock.holders[:most]],
+        "processes": [
+            (name, len(rows), [row for row in rows if row["number"] <= most])
+            for name, rows in shown
+        ],
+        "more_holders": lock.holding - len(lock.holders[:most]),
+        "more_waiters": lock.waiting - len(lock.waiters[:most]),
     }
 
 
@@ -413,8 +565,8 @@ def _may(request: HttpRequest, permission: str) -> bool:
     return request.user.has_perm(f"distlock.{permission}")
 
 
-def _require(request: HttpRequest, permission: str) -> None:
-    if not _may(request, permission):
+def _require(request: HttpRequest, *permissions: str) -> None:
+    if not all(_may(request, one) for one in permissions):
         raise PermissionDenied
 
 
@@ -426,7 +578,3 @@ def _reading(using: str) -> Reading:
 
 def _aliases() -> list[str]:
     return list(getattr(settings, "DISTLOCK", {"default": {}}))
-
-
-def _query(using: str) -> str:
-    return "?" if using == "default" else f"?{urlencode({'using': using})}"

@@ -2,22 +2,24 @@
 
 A delayed task is published again with the same id, and Celery's own count of retries stays the
 same. The message's header ``distlock`` carries the number of delays, the first try, and what the
-task waits for in a queue.
+task waits for in a queue, or its tickets when it is its turn.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, cast
 
 from celery.backends.base import DisabledBackend
 from celery.exceptions import Retry
 from celery.utils.log import get_task_logger
+from kombu.utils.compat import detect_environment
 
 from distlock.exceptions import LockBusy, LockUnavailable
 from distlock.logs.loggers import safe
 
-from .tickets import Ticket, Turn
+from .tickets import Ticket, Turn, leave
 
 try:
     from celery.utils.quorum_queues import detect_quorum_queues
@@ -27,8 +29,12 @@ except ImportError:  # Celery 5.4 delays in the worker
 #: Its lines carry the name and the id of the task.
 logger = safe(get_task_logger("distlock.celery"))
 
-#: The message header with the `Record`.
+#: The message header with the `Record`, and the `Turn` or the tickets.
 HEADER = "distlock"
+#: The message header with the key of the lease of a task that is queued once, and its owner.
+ONCE: Final = "distlock_once"
+#: The drivers of the brokers whose messages wait in a worker.
+_PATIENT: Final = ("amqp", "redis")
 #: RabbitMQ drops a message that passes the same delay queue twice, by its own record of the way.
 #: Celery 5.6 and later filter these headers, 5.4 and 5.5 do not.
 _WAY: Final = ("x-death", "x-first-death-", "x-last-death-")
@@ -45,10 +51,10 @@ class Record(NamedTuple):
     since: float
 
     @classmethod
-    def of(cls, request: Any) -> Record:
+    def of(cls, headers: Any) -> Record:
         """Read the record of a message; foreign data counts as no delay."""
         try:
-            said = request.headers[HEADER]
+            said = headers[HEADER]
             return cls(int(said["busy"]), int(said["away"]), float(said["since"]))
         except (TypeError, ValueError, KeyError):
             return cls(0, 0, time.time())
@@ -71,23 +77,18 @@ class Record(NamedTuple):
 class PutOff(Retry):  # type: ignore[misc]  # Celery has no types
     """Ends a run that is to be repeated. The outermost lock of the task publishes the message."""
 
-    ticket: Ticket | None = None
+    tickets: Sequence[Ticket] = ()
 
     def publish(self) -> None:
         try:
             self.sig.apply_async()
         except BaseException:
-            if self.ticket is not None:
-                self.ticket.leave()
+            leave(self.tickets)
             raise
 
 
 def put_off(
-    task: Any,
-    error: LockBusy | LockUnavailable,
-    pause: float,
-    record: Record,
-    turn: Turn | None,
+    task: Any, error: LockBusy | LockUnavailable, pause: float, record: Record, turn: Turn | None
 ) -> PutOff:
     """Return the exception that ends this run of a task, with the message of the next one."""
     request = task.request
@@ -105,6 +106,20 @@ def put_off(
     return PutOff(exc=error, when=pause, sig=signature)
 
 
+def pop_tickets(request: Any) -> list[str]:
+    """Remove and return the tickets of a task whose turn it is.
+
+    A retry copies the header, and would take over the place, and a first try of long ago.
+    """
+    header = (request.headers or {}).get(HEADER)
+    if not isinstance(header, dict):
+        return []
+    header.pop("turn", None)
+    if not (header.get("busy") or header.get("away")):
+        del request.headers[HEADER]
+    return cast("list[str]", header.pop("tickets", []))
+
+
 def pause_limits(app: Any) -> tuple[float, float]:
     """Return the shortest and the longest pause that the broker of `app` allows, in seconds."""
     connection = app.producer_pool.connections.connection
@@ -114,6 +129,37 @@ def pause_limits(app: Any) -> tuple[float, float]:
     # In the other half, the message waits for a free process.
     longest = float("inf") if visible is None else float(visible) / 2
     return (1.0 if whole_seconds else 0.0), longest
+
+
+def waits_in_worker(app: Any) -> bool:
+    """Return whether the main processes of this app's workers keep messages for tasks to come.
+
+    It takes an event loop (`wakes`), and a broker that leaves them a message for `kept_seconds`.
+    Quorum queues wait at the broker, and with them a worker may not take more messages than its
+    ``prefetch_count``.
+    """
+    driver = app.producer_pool.connections.connection.transport.driver_type
+    loops = detect_environment() == "default" and driver in _PATIENT
+    return loops and not (app.IS_WINDOWS or pause_limits(app)[0])
+
+
+def kept_seconds(app: Any) -> float:
+    """Return how long a worker's main process keeps a message at most.
+
+    RabbitMQ before 4.3 closes the channel of a consumer that has not acknowledged a message for 30
+    minutes (``consumer_timeout``), with ``acks_late`` its run included. Another worker may only get
+    one of Redis when its time is over.
+    """
+    by_amqp = app.producer_pool.connections.connection.transport.driver_type == "amqp"
+    return min(900.0 if by_amqp else 300.0, pause_limits(app)[1])
+
+
+def longest_pause(app: Any, ahead: int, retry_after: float) -> float:
+    """Return the longest pause of a task with so many tickets ahead, in seconds."""
+    pause = retry_after * max(ahead, 1)
+    if waits_in_worker(app):  # it is woken
+        return min(max(2.0 * pause, 30.0), kept_seconds(app))
+    return min(pause / 2, 30.0)
 
 
 def ignores_result(task: Any, request: Any) -> bool:

@@ -39,19 +39,17 @@ from distlock.lease.nodes import LONGEST, LeaseHolder, check_ttl
 from distlock.lease.persistent import PersistentLease
 from distlock.locks.revocation import break_node
 
-from .put_off import ignores_result, logger, state_of
+from .put_off import ONCE, ignores_result, logger, state_of
 from .runs import CopyDropped, key_of_call, locks_of
 
 OnDuplicate = Literal["return", "raise", "replace"]
 
-#: The message header with the key of the lease and its owner.
-HEADER: Final = "distlock_once"
 #: The header of a task that has begun before, and released its lease.
 BEGUN: Final = {"begun": True}
 #: The seconds for which an older message waits for the publication of a newer one. If that comes
 #: later, the older one runs first.
 PUBLICATION: Final = 10.0
-#: The seconds between two looks whether it is published.
+#: The seconds between two looks whether it is published, or whether a lease is released.
 LOOK_SECONDS: Final = 0.1
 #: The seconds by which a task may begin after its expiry, by another host's clock.
 LATE: Final = 5.0
@@ -165,7 +163,7 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
                 raise first  # or else this worker publishes the next link of a chain
             self._fail(own, first, options)
             return self.AsyncResult(own)
-        headers = {**(options.pop("headers", None) or {}), HEADER: header}
+        headers = {**(options.pop("headers", None) or {}), ONCE: header}
         try:
             result = super().apply_async(args, kwargs, own, *more, headers=headers, **options)
         except BaseException:
@@ -230,6 +228,9 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
                     release(record)
                 continue
             if first.owner_id and state_of(self, first.owner_id) in states.READY_STATES:
+                # Celery stores the result a moment before the worker releases the lease.
+                if lease.acquire(timeout=LOOK_SECONDS):
+                    break
                 release(PersistentLease(lease.key, 1, owner=first.owner_id, using=lease.using))
                 continue
             return AlreadyQueued(
@@ -307,7 +308,7 @@ def is_duplicate(result: Any) -> bool:
 
 def lease_of(request: Any, ttl: float | None = None) -> PersistentLease | None:
     """Return the lease of a message, for its own seconds or `ttl`, None if it has none."""
-    header: Any = (request.headers or {}).get(HEADER)
+    header: Any = (request.headers or {}).get(ONCE)
     try:
         if header["owner"] != request.id:
             return None
@@ -319,7 +320,7 @@ def lease_of(request: Any, ttl: float | None = None) -> PersistentLease | None:
 
 def has_begun(request: Any) -> bool:
     """Return whether this run, or an earlier one of the task, has released its lease."""
-    return bool(request.get("distlock_begun") or (request.headers or {}).get(HEADER) == BEGUN)
+    return bool(request.get("distlock_begun") or (request.headers or {}).get(ONCE) == BEGUN)
 
 
 def warn_of_early_end(lease: PersistentLease) -> None:

@@ -6,17 +6,17 @@ from contextlib import ExitStack
 from typing import Any
 
 from celery import current_task, signals
+from celery.exceptions import WorkerLostError
 
 from distlock import decorators
 from distlock.decorators import Locked
-from distlock.exceptions import LockUnavailable
 from distlock.history import flush
 from distlock.locks.held_permits import held_by, release_leftovers
 from distlock.owner.owner import current, label
 from distlock.session.reaper import start_session_reaper
 from distlock.session.registry import close_sessions, session_for
 
-from .put_off import logger
+from .put_off import logger, pop_tickets
 from .runs import Run, key_of_call, label_of, locks_of
 from .tickets import Ticket
 from .wakes import Wakes
@@ -40,20 +40,33 @@ def _begin(task: Any, **_: Any) -> None:
 
 def _end(task: Any, **_: Any) -> None:
     task.request.__dict__.pop("distlock_after", ExitStack()).close()
+    for ticket in pop_tickets(task.request):  # of a task that has not called its function
+        session_for(locks_of(task)[0].options.using).delete(ticket, 0)
+
+
+def _give_back(task: Any, task_id: str, args: Any, kwargs: Any) -> None:
+    """Remove the tickets of a task that does not come again, in the worker's main process."""
+    for locked in locks_of(task):
+        if locked.on_busy == "queue":
+            session = session_for(locked.options.using)
+            for template in locked.templates:
+                key = key_of_call(task, locked, args, kwargs, template=template)
+                Ticket(session, key, task_id, limited=locked.shares).give_back()
 
 
 def _dropped(sender: Any, request: Any, **_: Any) -> None:
-    """Remove the tickets of a task that was revoked, or has expired."""
-    for locked in locks_of(sender):
-        if locked.on_busy == "queue":
-            key = key_of_call(sender, locked, request.args, request.kwargs)
-            session = session_for(locked.options.using)
-            ticket = Ticket(session, key, request.id, limited=locked.shares)
-            try:
-                ticket.look()
-                ticket.leave()
-            except LockUnavailable as error:
-                logger.warning("A ticket for the lock %r is left to its end: %s", key, error)
+    """Hear of a task that was revoked, or has expired."""
+    _give_back(sender, request.id, request.args, request.kwargs)
+
+
+def _failed(sender: Any, task_id: str, exception: Any, args: Any, kwargs: Any, **_: Any) -> None:
+    """Hear of a task whose process has died.
+
+    If its message goes back to its queue there is no such signal, and the task keeps its place.
+    Source: ``Request.on_failure`` in ``celery/worker/request.py``.
+    """
+    if isinstance(exception, WorkerLostError):
+        _give_back(sender, task_id, args, kwargs)
 
 
 def _worker_starts(conf: Any, **_: Any) -> None:
@@ -82,5 +95,6 @@ signals.celeryd_init.connect(_worker_listens)
 signals.beat_init.connect(_beat_starts)
 signals.task_prerun.connect(_begin)
 signals.task_postrun.connect(_end)
+signals.task_failure.connect(_failed)
 signals.task_revoked.connect(_dropped)
 signals.worker_process_shutdown.connect(_child_ends)

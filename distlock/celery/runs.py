@@ -14,10 +14,9 @@ from celery.exceptions import Ignore
 from distlock.conf import UNSET, configuration
 from distlock.decorators import PUT_OFF, Locked
 from distlock.exceptions import LimitReached, LockBusy, LockUnavailable
-from distlock.keys.templates import znode_name
 from distlock.keys.znodes import Participant
 from distlock.locks.mutex import Mutex
-from distlock.locks.semaphore import Semaphore
+from distlock.locks.semaphore import Permits, Semaphore
 from distlock.owner.hold import Hold
 from distlock.owner.owner import MAX_LABEL
 from distlock.session.registry import session_for
@@ -26,17 +25,24 @@ from distlock.text import printable
 from distlock.transactions import end_statements
 
 from . import task_refused
-from .put_off import PutOff, Record, ignores_result, logger, pause_limits, put_off, state_of
-from .tickets import Ticket, Turn, room_for
-from .wakes import pause_per_ticket
+from .put_off import (
+    PutOff,
+    Record,
+    ignores_result,
+    logger,
+    longest_pause,
+    pause_limits,
+    pop_tickets,
+    put_off,
+    state_of,
+)
+from .tickets import Ticket, Turn, leave, look
 
 #: The longest pause between two tries of a task, in seconds.
 MAX_PAUSE = 30.0
 #: The part of its last pause for which a delayed task queues when it comes again. Retries queue
 #: briefly, so older tasks win, and still give their slots back.
 PART_IN_LINE = 0.2
-#: The seconds by which a task's message may be late before its ticket ends.
-LATE = 30.0
 #: How late after its release a result may be stored, in seconds; a dead task's copy waits as long.
 RESULT_SECONDS = 1.0
 
@@ -52,7 +58,7 @@ class Run:
         self.task = task
         self.locked = locked
         self.request = task.request
-        self.record = Record.of(self.request)
+        self.record = Record.of(self.request.headers)
         #: The locks of this task around this one.
         self.around = around
         self.in_worker = not self.request.is_eager
@@ -62,8 +68,11 @@ class Run:
         self._retry_after = configuration(self.using).retry_after
         self.key = ""
         self.call: tuple[Any, Any] = (), {}
-        self.ticket: Ticket | None = None
+        #: One for each rule, in the order of their acquires.
+        self.tickets: list[Ticket] = []
         self.turn: Turn | None = None
+        #: The most tickets that are ahead under a rule, None if there is no queue.
+        self.ahead: int | None = None
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function under its lock, or answer by its policy."""
@@ -76,14 +85,12 @@ class Run:
                 end.publish()
             raise
         except BaseException:
-            if self.ticket is not None:
-                self.ticket.leave()
+            leave(self.tickets)
             raise
         finally:
             self.around.pop()
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        started = time.monotonic()
         with ExitStack() as stack:
             try:
                 hold = self._enter(stack)
@@ -92,15 +99,14 @@ class Run:
             except (LockBusy, LockUnavailable) as error:
                 return self._refused(error, args, kwargs)
             stack.callback(end_statements)  # also those of a soft time limit that the task caught
-            if self.ticket is not None:
-                self.ticket.leave()
+            leave(self.tickets)
             first = hold[0] if isinstance(hold, tuple) else hold
             if not first.without_lock:
-                self._log_grant(first, started)
+                self._log_grant(first)
             return self.locked.run(stack, hold, args, kwargs)
 
-    def _log_grant(self, hold: Hold, started: float) -> None:
-        waited = self.record.waited if self.record.put_off else time.monotonic() - started
+    def _log_grant(self, hold: Hold) -> None:
+        waited = self.record.waited
         logger.info(
             "The lock %r was granted after %.2f s (token %d, put off %d times).",
             self.key,
@@ -136,37 +142,48 @@ class Run:
     def _enter_in_turn(self, stack: ExitStack) -> Hold:
         """Take the lock if no ticket is ahead, or else draw a ticket.
 
-        A short hold of a mutex is awaited in the slot; permits are for long work.
+        A short hold of a mutex is awaited in the slot; permits are for long work. Under several
+        rules a task draws its ticket for the next one when it is its turn under the one before, and
+        keeps both. It holds nothing meanwhile.
         """
         session = session_for(self.using)
-        ticket = Ticket(session, self.key, self.request.id, limited=self.locked.shares)
-        self.ticket = ticket
-        ticket.look()
         timeout = self.locked.options.timeout
         patience = 0.0 if self.locked.shares else self._retry_after
         if timeout is not UNSET:
             patience = MAX_PAUSE if timeout is None else min(float(timeout), MAX_PAUSE)
-        if not (ticket.drawn or ticket.ahead):
-            # A delayed task costs more than a short hold, and so do all tasks behind its ticket.
-            short = min(patience, self._retry_after)
+        # A delayed task costs more than a short hold, and so do all tasks behind its ticket.
+        short = min(patience, self._retry_after)
+        lock = self.locked.lock(self.key, *self.call, short)
+        rules = rules_of(lock)
+        limited = self.locked.shares
+        self.tickets = [Ticket(session, one.key, self.request.id, limited=limited) for one in rules]
+        admitted = pop_tickets(self.request)
+        for ticket, path in zip(self.tickets, admitted, strict=False):
+            ticket.drawn_as(path)
+        if not admitted:
+            look(session, self.tickets, self.key)
+        if admitted or not any(ticket.drawn or ticket.ahead for ticket in self.tickets):
             try:
-                return stack.enter_context(self.locked.lock(self.key, *self.call, short))
+                return stack.enter_context(lock)
             except LockBusy as busy:
                 if self._is_this_task(busy.holder):
                     raise
             patience -= short
-        ticket.stand(patience + self._pause_in_line(ticket.ahead) + LATE)
-        lock = self.locked.lock(self.key, *self.call, patience)
-        path = f"{session.root}/{znode_name(self.key)}"
-        turn = Turn(self.using, ticket.path, path)
-        if isinstance(lock, Semaphore):
-            turn = turn._replace(holders=f"{path}/leases", limit=lock.limit, permits=lock.wanted)
-        self.turn = turn
-        ahead, room = ticket.ahead, room_for(session, turn)
-        if not ahead or (self.locked.shares and ahead < session.run(room, key=self.key)):
-            return stack.enter_context(lock)
-        what = f"The lock {self.key!r} has a line, and tickets ahead: {ticket.ahead}."
-        raise self._busy(what, lock.holder() if isinstance(lock, Mutex) else None)
+        self.ahead = max(ticket.ahead for ticket in self.tickets)
+        try:
+            for rule, ticket in zip(rules, self.tickets, strict=True):
+                ticket.stand()
+                may_wait = not ticket.ahead and rule is rules[-1]  # in its slot
+                if not (may_wait or (limited and ticket.ahead < ticket.room(rule))):
+                    holder = None if limited else rule.holder()
+                    what = f"Tasks that wait for {rule.key!r} before this one: {ticket.ahead}."
+                    raise self._busy(what, rule, holder)
+            return stack.enter_context(self.locked.lock(self.key, *self.call, patience))
+        except LockBusy as busy:
+            number = [one.key for one in rules].index(busy.key)
+            self.turn = self.tickets[number].turn(rules[number])
+            leave(self.tickets[number + 1 :])  # it would keep others from what it cannot use
+            raise
 
     def _patience(self) -> float | None:
         """Return the time-out of a retry, None if ``timeout=`` sets it."""
@@ -257,16 +274,17 @@ class Run:
             if isinstance(error, LockUnavailable):
                 raise error
             raise self._busy(
-                f"The lock {error.key!r} is busy, after the task was put off "
+                f"{error.key!r} is busy, after the task was put off "
                 f"{self.record.put_off} times in {self.record.waited:.1f} s.",
+                error,
                 error.holder,
                 " Give it a higher busy_limit or busy_deadline, or see why the lock is held for so "
                 "long.",
             )
         if isinstance(error, LockUnavailable):
             longest = self._pause(record.away)
-        elif self.ticket is not None:
-            longest = self._pause_in_line(self.ticket.ahead)
+        elif self.ahead is not None:
+            longest = longest_pause(self.task.app, self.ahead, self._retry_after)
         else:
             longest = self._pause_while_busy(record.busy)
         shortest, at_most = pause_limits(self.task.app)
@@ -276,7 +294,7 @@ class Run:
         logger.info("Put off for %.1f s, %d times so far: %s", pause, times, error, extra=extra)
         self._announce("retried", error)
         end = put_off(self.task, error, pause, record, self.turn)
-        end.ticket = self.ticket
+        end.tickets = self.tickets
         raise end from error
 
     def _pause(self, tries: int) -> float:
@@ -285,15 +303,19 @@ class Run:
     def _pause_while_busy(self, tries: int) -> float:
         return self.locked.delays.pause or self._pause(tries)
 
-    def _pause_in_line(self, ahead: int) -> float:
-        return min(self._retry_after * max(ahead, 1) * pause_per_ticket(self.task.app), MAX_PAUSE)
-
-    def _busy(self, what: str, holder: Participant | None, advice: str = "") -> LockBusy:
+    def _busy(
+        self,
+        what: str,
+        of: Permits | Mutex | LockBusy,
+        holder: Participant | None,
+        advice: str = "",
+    ) -> LockBusy:
         by = f" It is held by {holder}." if holder else ""
         kind = LimitReached if self.locked.shares else LockBusy
         return kind(
             f"{what}{by}{advice}",
-            key=self.key,
+            key=of.key,
+            template=of.template,
             holder=holder,
             waited=self.record.waited,
             retry_after=self._retry_after,
@@ -341,8 +363,18 @@ def locks_of(task: Any) -> list[Locked]:
     return [locked for locked in locks if locked is not None]
 
 
-def key_of_call(task: Any, locked: Locked, args: Any, kwargs: Any, of: str = "") -> str:
-    """Return the key of a task's lock for the arguments of a message; `of` as in `Locked.key`."""
+def rules_of(lock: Any) -> list[Any]:
+    """Return the lock of a call, or those of its several rules in the order of their acquires."""
+    return getattr(lock, "in_order", [lock])
+
+
+def key_of_call(task: Any, locked: Locked, args: Any, kwargs: Any, **how: Any) -> str:
+    """Return the key of a task's lock for the arguments of a message; `how` as in `Locked.key`."""
+    return locked.key(*call_of(task, args, kwargs), **how)
+
+
+def call_of(task: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a message as the locked function gets them."""
     run = getattr(task, "_orig_run", task.run)  # autoretry_for puts a function around it
     bound = (task,) if ismethod(run) else ()
-    return locked.key((*bound, *(args or ())), dict(kwargs or {}), of)
+    return (*bound, *(args or ())), dict(kwargs or {})

@@ -18,12 +18,12 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
-from django.views.decorators.debug import sensitive_variables
 
 from distlock.engine.hosts import joined
 from distlock.engine.protocol import Configuration as Configuration
 from distlock.exceptions import LockKeyError
 from distlock.keys.templates import LONGEST_SHOWN
+from distlock.text import secret
 
 from .rules import is_prefix, problems
 
@@ -34,8 +34,9 @@ class _Unset(Enum):
     UNSET = "not given"
 
 
-#: Means "not given" where None has a meaning (`timeout=None` waits for ever).
-UNSET: Final = _Unset.UNSET
+#: Means "not given" where None has a meaning (`timeout=None` waits for ever). Any, so that editors
+#: show only what a user may give.
+UNSET: Final[Any] = _Unset.UNSET
 
 
 #: Changes each configuration; `distlock.testing` puts one here that names its own server.
@@ -43,7 +44,7 @@ adapted: Callable[[Configuration], Configuration] = lambda conf: conf  # noqa: E
 
 
 @cache
-@sensitive_variables()  # error mails show variables
+@secret
 def configuration(alias: str = "default") -> Configuration:
     """Return the checked settings of `alias`.
 
@@ -51,8 +52,8 @@ def configuration(alias: str = "default") -> Configuration:
     """
     aliases = getattr(settings, "DISTLOCK", {"default": {}})
     if not isinstance(aliases, Mapping) or alias not in aliases:
-        known = ", ".join(map(repr, aliases)) if isinstance(aliases, Mapping) else "none"
-        raise ImproperlyConfigured(f"DISTLOCK has no alias {alias!r}; it has: {known}.")
+        known = ", ".join(map(repr, aliases)) if isinstance(aliases, Mapping) else ""
+        raise ImproperlyConfigured(f"DISTLOCK has no alias {alias!r}; it has: {known or 'none'}.")
     options = aliases[alias]
     for problem in problems(alias, options):
         if problem.is_serious():

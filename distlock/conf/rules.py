@@ -110,6 +110,11 @@ _RULES: Final[dict[str, tuple[Any, str]]] = {
     "BUSY_STATUS": (_whole(400, 599), "a status from 400 to 599"),
     "RETRY_AFTER": (_seconds, _A_TIME),
     "DEADLOCK_AFTER": (lambda v: v is None or _seconds(v), f"{_A_TIME}, or None not to look"),
+    "HELD_LONG": (
+        lambda v: v is None or v == "usual" or _seconds(v),
+        f"{_A_TIME}, 'usual' for ten times the usual one, or None not to look",
+    ),
+    "WAITED_LONG": (lambda v: v is None or _seconds(v), f"{_A_TIME}, or None not to look"),
     "STRICT": (lambda v: isinstance(v, bool), "True or False"),
     "MAX_NODE_BYTES": (
         _whole(1000),

@@ -111,7 +111,8 @@ class BatchMember(Grant):
             return None
         if node.granted and not self.granted:
             return None if batch.first is self else 1
-        return node.seen_ahead if node.ahead is None else node.ahead
+        seen = node.seen_ahead if node.ahead is None else node.ahead
+        return 1 if seen is None and node.follows and self.max_waiters else seen
 
     @property
     def was_in_line(self) -> bool:
@@ -217,16 +218,18 @@ class BatchMember(Grant):
         session, advance = self.session, batch.advance
         data = json.dumps({**json.loads(self.data or b"{}"), "owner": uuid4().hex})
         node = BatchNode(session, self.path, key=self.key, data=data.encode(), settled=advance)
-        node.listen(lambda _: session.soon(advance))
+        node.listen(lambda news: None if news is None else session.soon(advance))
         return node
 
 
 class BatchNode(QueuedContender):
     """The node of a batch in the queue. It also settles when it knows the contender ahead."""
 
-    #: How many were ahead when that was last known: who waited for an earlier node is behind others
-    #: until the queue says otherwise.
+    #: How many were ahead when that was last known.
     seen_ahead: int | None = None
+    #: Whether it comes after a node that has been in line: who waited for that one, which a try has
+    #: not, is behind others until the queue says otherwise.
+    follows = False
 
     def __init__(self, session: Session, path: str, **options: Any) -> None:
         super().__init__(session, path, policy=MUTEX, **options)
@@ -367,9 +370,11 @@ class Batch:
     def _begin_next(self, first: BatchMember) -> None:
         """Go on with the next node."""
         over, node = self.node, self.next or first.new_batch_node(self)
-        if over is not None and over.was_in_line and node.seen_ahead is None:
-            # Its place is not known yet, but who gives up now has waited for others.
-            node.seen_ahead, node.was_in_line = 1, True
+        if over is not None and over.was_in_line and node.seen_ahead in (None, 1):
+            # Its place is not known, as it is `over` that was seen ahead of it and goes now; but
+            # who gives up now has waited for others.
+            node.ahead = node.seen_ahead = None
+            node.follows = node.was_in_line = True
         self.node, self.next = node, None
 
     def _prepare(self) -> None:

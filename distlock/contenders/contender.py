@@ -264,7 +264,7 @@ class QueuedContender(Grant):
 
     def deadline_renewed(self) -> None:
         """Watch the own node from the first heartbeat on: an operator may break it."""
-        if self._attends:  # or else its caller may be applying `Join` now
+        if self._attends and not self._joining:  # or else its caller may be applying `Join` now
             self.hear(e.Renewed())
 
     def _attend(self) -> None:

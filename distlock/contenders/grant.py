@@ -32,6 +32,8 @@ class Grant:
     kind = znodes.LOCK
     #: Whether others may hold at the same time.
     shared = False
+    #: Whether it is meant to last, so that its hold and its wait are never long.
+    lasts = False
     #: The data that describes its owner.
     data = b""
     #: Why the grant was lost.
@@ -54,7 +56,7 @@ class Grant:
         #: The epoch of the session deadline at the grant.
         self.epoch = 0
         self._lost = False
-        self._listeners: list[Callable[[Signal], None]] = []
+        self._listeners: list[Callable[[Signal | None], None]] = []
 
     @property
     def standing(self) -> bool:
@@ -102,21 +104,22 @@ class Grant:
         """Lose the grant first, and then let the next one have it."""
         raise NotImplementedError
 
-    def listen(self, listener: Callable[[Signal], None]) -> None:
+    def listen(self, listener: Callable[[Signal | None], None]) -> None:
         """Call `listener`, from some thread, with the signal for each change of the grant.
 
+        A heartbeat without a change brings None.
         `lock_lost` comes once and last. Nothing comes after the owner has left, but a loss before.
         """
         self._listeners.append(listener)
 
-    def unlisten(self, listener: Callable[[Signal], None]) -> None:
+    def unlisten(self, listener: Callable[[Signal | None], None]) -> None:
         """Call `listener` no more; without harm where it has gone already."""
         with suppress(ValueError):
             self._listeners.remove(listener)
 
     def report(self) -> None:
         """Report to the listeners what they do not know yet."""
-        if not self._listeners:  # as while it waits
+        if not (self.granted and self._listeners):
             remind(self)
             return
         if self.left and not self._lost:
@@ -125,9 +128,11 @@ class Grant:
             with suppress(IndexError):  # another thread was faster
                 while self._listeners:
                     self._listeners.pop()(signals.lock_lost)
-        elif not self.left and self.at_risk is not self._reported_risk:
-            self._reported_risk = not self._reported_risk
-            news = signals.lock_at_risk if self._reported_risk else signals.lock_safe
+        elif not self.left:
+            news: Signal | None = None
+            if self.at_risk is not self._reported_risk:
+                self._reported_risk = not self._reported_risk
+                news = signals.lock_at_risk if self._reported_risk else signals.lock_safe
             for listener in list(self._listeners):
                 listener(news)
 

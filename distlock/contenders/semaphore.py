@@ -36,6 +36,7 @@ class SemaphoreContender(semaphore.Program["SemaphorePart"]):
     :param max_waiters: settle where too few permits are free, and so many wait ahead
     """
 
+    lasts = False
     #: When its caller has surely given up (`time.monotonic`).
     overdue_at = math.inf
     #: How many were ahead at the last look; None until the queue or the permits have been seen, and
@@ -143,11 +144,7 @@ class SemaphorePart(QueuedContender):
     """The place in the queue, or a permit: given back, or lost, for itself from the grant on."""
 
     def __init__(
-        self,
-        of: SemaphoreContender,
-        path: str,
-        policy: Policy,
-        machine: Callable[..., Machine],
+        self, of: SemaphoreContender, path: str, policy: Policy, machine: Callable[..., Machine]
     ) -> None:
         #: None when it is over: they refer to each other.
         self._of: SemaphoreContender | None = of

@@ -7,12 +7,16 @@ import time
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from distlock.engine.errors import NotYet
+from distlock.keys.znodes import owner_in
 from distlock.session import patience
 from distlock.session.patience import Patience
 from distlock.session.programs import Driver, each
+from distlock.signals import announce, lock_waited_long, lock_waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from django.dispatch import Signal
 
     from distlock.contenders.batch import BatchMember
     from distlock.contenders.contender import QueuedContender
@@ -42,6 +46,7 @@ class Attempt(Patience, Generic[_W]):
         and ``max_waiters``
     :param detector: looks for a deadlock meanwhile, as `locks.deadlocks` does
     :param max_waiters: the number of waiters ahead at which it does not wait, None for any
+    :param sender: sends the signals of a long wait, a busy lock or a failure, if it is given
     """
 
     contender: _W
@@ -50,6 +55,8 @@ class Attempt(Patience, Generic[_W]):
     _in_queue = False
     #: Whether it had a place in the queue before it joined again.
     _was_in_line = False
+    #: Whether it was announced that it waits.
+    _waits = False
 
     def __init__(
         self,
@@ -60,11 +67,17 @@ class Attempt(Patience, Generic[_W]):
         *,
         detector: Any = None,
         max_waiters: int | None = None,
+        sender: type | None = None,
+        about: Subject | None = None,
     ) -> None:
         super().__init__(session, key, timeout)
         self._max_waiters = 0 if self.try_only else math.inf if max_waiters is None else max_waiters
         self._contender_for = contender_for
         self._detector = detector
+        self._sender, self._about = sender, about
+        long = session.conf.waited_long
+        #: When its wait is told next.
+        self._tell_at = math.inf if long is None else self.started + long
         #: When it joined the queue, at first or again.
         self._joined_at = self.started
 
@@ -102,9 +115,28 @@ class Attempt(Patience, Generic[_W]):
         rest = self.rest(asked_at, in_line=in_line, behind=contender.ahead is not None)
         if rest <= 0:
             return None
+        if time.monotonic() >= self._tell_at:
+            waited = self.waited
+            self._tell_at = self.started + 2 * waited
+            if not contender.lasts:
+                who = owner_in(contender.data)
+                self._announce(lock_waited_long, waited=waited, who=who)
+        if contender.ahead and not self._waits:
+            self._waits = True
+            self._announce(lock_waits, wait=self, over=False)
         if self._detector is not None:
             rest = min(rest, self._detector.turn(contender, self._wake))
         return rest
+
+    def _announce(self, signal: Signal, **facts: Any) -> None:
+        if self._sender is not None and self._about is not None:
+            announce(signal, self._sender, self._about, **facts)
+
+    def _end(self) -> None:
+        if self._detector is not None:
+            self._detector.end()
+        if self._waits:
+            self._announce(lock_waits, wait=self, over=True)
 
     def steps(self, then: Callable[[Attempt[_W]], _T], wake: Wake) -> Steps[_T]:
         """Join, wait for the grant or the end of the time, and return the result of `then`."""
@@ -124,19 +156,17 @@ class Attempt(Patience, Generic[_W]):
         """Leave no node behind, however the wait ended. Any number of calls are fine."""
         if self._in_queue:
             self.contender.leave()
-        if self._detector is not None:
-            self._detector.end()
+        self._end()
 
-    def outcome(self, sender: type | None = None, about: Subject | None = None) -> Node | None:
+    def outcome(self) -> Node | None:
         """End the wait, and return the granted node; or leave, and return None for a busy lock.
 
-        :param sender: sends the signal of a busy lock or a failure, if it is given
         :raises LockUnavailable: the server did not answer
         :raises IncompatiblePeer: another recipe is on the path
         :raises DeadlockDetected: the wait would never have ended
         """
-        if self._detector is not None:
-            self._detector.end()
+        if self._detector is not None or self._waits:  # most acquires have not waited
+            self._end()
         contender, session = self.contender, self.session
         if contender.granted and not (contender.lost or contender.left):
             return contender.node
@@ -148,8 +178,8 @@ class Attempt(Patience, Generic[_W]):
         busy = behind and not contender.granted and session.disconnected_at is None
         if error is None and not busy:  # nobody is known to be ahead: the server does not answer
             error = session.unavailable(self.key)
-        if sender is not None and about is not None:
-            self.tell(sender, about, error)
+        if self._sender is not None and self._about is not None:
+            self.tell(self._sender, self._about, error)
         if error is not None:
             raise error
         return None

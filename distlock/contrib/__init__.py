@@ -12,18 +12,20 @@ from distlock import signals
 from distlock.exceptions import DeadlockDetected, LimitReached, LockBusy, LockUnavailable
 
 #: The ends of the signals' names.
-EVENTS: Final = ("acquired", "contended", "failed", "bypassed", "at_risk", "lost", "released")
+EVENTS: Final = (
+    *("acquired", "contended", "failed", "bypassed", "at_risk", "lost", "released"),
+    *("held_long", "waited_long", "waits"),
+)
 
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Name the package to install if the imports in this block fail: it has an extra `name`."""
+    """Say what to install if the imports in this block fail: the package `name`."""
     try:
         yield
     except ImportError as error:
         raise ImportError(
-            f"{error}. This part of distlock needs a library of its own. "
-            f'Type: pip install "django-distlock[{name}]"',
+            f"{error}. This part of distlock needs a library of its own. Type: pip install {name}",
             name=error.name,
         ) from error
 

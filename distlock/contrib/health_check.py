@@ -18,7 +18,7 @@ from distlock.session.registry import session_for
 
 from . import extra
 
-with extra("health"):
+with extra("django-health-check"):
     from health_check.base import HealthCheck
     from health_check.exceptions import ServiceUnavailable
 

@@ -20,7 +20,7 @@ from distlock.owner.hold import Hold
 
 from . import Receivers, extra, outcome_of
 
-with extra("otel"):
+with extra("opentelemetry-api"):
     from opentelemetry.trace import Link, Span, Status, StatusCode, TracerProvider, get_tracer
 
 

@@ -14,7 +14,7 @@ from distlock.responses import PROBLEM_TYPE, is_refused, problem
 
 from . import extra
 
-with extra("drf"):
+with extra("djangorestframework"):
     from rest_framework import views
     from rest_framework.renderers import JSONRenderer
     from rest_framework.response import Response

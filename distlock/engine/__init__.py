@@ -1,4 +1,4 @@
-"""The servers that a session runs on: `zookeeper` or `redis`, and the code that both share.
+"""The servers that a session runs on (`zookeeper`, `redis`, `postgresql`), and what these share.
 
 A client stays connected, and has one session after the other. `protocol` is the seam: what a
 session uses of a client. The outcome of a request comes to a `reply`, and `errors` names those that

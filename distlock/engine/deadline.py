@@ -79,7 +79,7 @@ class SessionDeadline:
         self.at_risk = False
         self._until = 0.0
         #: When the latest contact was sent that the leader has certainly counted; None where the
-        #: server that answers is the one that expires sessions, as with Redis.
+        #: server that answers is the one that expires sessions, as with Redis and PostgreSQL.
         self._counted: float | None = None
         #: When later ones were sent and answered.
         self._contacts: deque[tuple[float, float]] = deque(maxlen=64)

@@ -20,6 +20,15 @@ SessionOver: Final = kazoo.SessionExpiredError
 UNKNOWN: Final = (kazoo.ConnectionLoss, kazoo.ConnectionClosedError, kazoo.SessionExpiredError)
 #: For a request that cannot be sent.
 NotConnected: Final = kazoo.ConnectionLoss
+#: The words with which the trees in Lua and in SQL refuse a step.
+REFUSALS: Final = {
+    "NONODE": NoNode,
+    "NODEEXISTS": NodeExists,
+    "BADVERSION": BadVersion,
+    "NOTEMPTY": NotEmpty,
+    "NOCHILDREN": kazoo.NoChildrenForEphemeralsError,
+    "NOWATCH": kazoo.APIError,
+}
 
 
 class NotYet(Exception):

@@ -19,15 +19,28 @@ if TYPE_CHECKING:
     from .protocol import Configuration, Engine, EngineClient, Settings
 
 #: The engines, as packages beside this module; see `protocol`.
-ENGINES: Final = ("zookeeper", "redis")
+ENGINES: Final = ("zookeeper", "redis", "postgresql")
 
 _SERVER = re.compile(r"(\[(?P<v6>[0-9A-Fa-f:.]+)\]|[A-Za-z0-9._-]+)(:(?P<port>\d{1,5}))?", re.ASCII)
+
+#: The value of ``HOSTS`` that starts a server; see `distlock.embedded.shared`.
+EMBEDDED: Final = "embedded"
+#: Comes before an alias of ``DATABASES``.
+DATABASE: Final = "database:"
 
 #: Returns the message of the system checks about a wrong setting, given its text and a hint.
 mistake: Final = partial(Error, id="distlock.E002")
 
 
+def _is_on_sqlite(hosts: str) -> bool:
+    """Return whether it is a database on SQLite, for which the embedded server stands."""
+    options = settings.DATABASES.get(hosts.removeprefix(DATABASE))
+    return options is not None and options.get("ENGINE", "").endswith(("sqlite3", "spatialite"))
+
+
 def _package(hosts: object) -> str:
+    if isinstance(hosts, str) and hosts.startswith(DATABASE):
+        return "zookeeper" if _is_on_sqlite(hosts) else "postgresql"
     return "redis" if isinstance(hosts, str) and "://" in hosts else "zookeeper"
 
 
@@ -75,6 +88,8 @@ def load() -> None:
 def joined(hosts: Any) -> str:
     """Return a ``HOSTS`` value as one text, without spaces around servers, as kazoo needs it."""
     text = hosts if isinstance(hosts, str) else ",".join(hosts)
+    if text.startswith(DATABASE) and _is_on_sqlite(text):
+        return EMBEDDED
     return ",".join(server.strip() for server in text.split(","))
 
 

@@ -13,14 +13,15 @@ session's id, 0 for none) and ``numChildren``.
 
 - *Everything happens on one thread for each client, the connection thread*: outcomes come in the
   order of the requests, and the event of a watch comes between the outcomes where the change was
-  (ZooKeeper's Programmer's Guide, "ZooKeeper Watches"; the push messages of RESP3).
+  (ZooKeeper's Programmer's Guide, "ZooKeeper Watches"; the push messages of RESP3; answers of
+  PostgreSQL bring the events).
 - *No callback may block.* None ever runs in the thread of a caller.
 - *A lost connection* is reported first; then all that was asked fails with `ConnectionLost`, and
   watches report ``changed(False)``. The session and its nodes outlive it until the timeout. The
   servers carry requests out before the first `proof` by a write over the next connection, or never.
 
-Where each engine keeps the promises of requests: ``requests`` and, of Redis, ``tree.lua``; those of
-the connection: ``client``, `serving`, and, of ZooKeeper, ``connection``.
+Where each engine keeps the promises of requests: ``requests``, ``tree.lua`` and ``tree.sql``; those
+of the connection: ``client``, `own_client`, `serving`, and, of ZooKeeper, ``connection``.
 """
 
 from __future__ import annotations
@@ -162,8 +163,11 @@ class EngineClient(Requests, Protocol):
     def forget_watchers(self, path: str, *, children: bool = False) -> None:
         """Drop the callbacks of watches that `unwatching` has removed; on the connection thread."""
 
-    def explain(self, error: BaseException | None) -> str:
-        """Return what a user should read when the server answered `error`, or None for nothing."""
+    def explain(self, error: BaseException | None, away: str = "") -> str:
+        """Return what a user should read when the server answered `error`, or None for nothing.
+
+        :param away: the reason why there is no connection, if there is none
+        """
 
     def say_goodbye(self, seconds: float) -> bool:
         """End the session; return whether the server has said in time that it is over."""
@@ -193,6 +197,8 @@ class Configuration:
     node_data: str = "full"
     label: str = "route"
     deadlock_after: float | None = 3.0
+    held_long: float | str | None = "usual"
+    waited_long: float | None = 30.0
     strict: bool = False
     max_node_bytes: int = 750_000
     history: int = 0

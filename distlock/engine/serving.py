@@ -1,7 +1,7 @@
 """Serves one connection: sends what is queued, takes what comes, and sleeps in between.
 
-Everything happens on the connection thread, but for `Serving.wake`. The connections to ZooKeeper
-and to Redis differ in what they send and read, and in how they connect.
+Everything happens on the connection thread, but for `Serving.wake`. The connections of the engines
+differ in what they send and read, and in how they connect.
 """
 
 from __future__ import annotations
@@ -40,6 +40,13 @@ MANY: Final = 65536
 _LOOK_SECONDS: Final = 0.005
 _SEND_SECONDS: Final = 0.25
 WOULD_BLOCK: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
+
+
+def no_answer(where: str, away: str) -> str:
+    """Return what is wrong with a server, given the reason why there is no connection, if none."""
+    if away:
+        return f"There is no connection to {where}: {away}."
+    return f"{where} did not answer in time."
 
 
 class Serving:
@@ -98,12 +105,13 @@ class Serving:
         if self.given_up is not None and self.given_up is self._socket:
             return "no answer in time"
         error = self.trouble or self.failure
-        if isinstance(error, ConnectionDropped) and isinstance(error.__context__, OSError):
-            error = error.__context__  # kazoo's own text may be "None"
+        cause = error and error.__context__
+        if isinstance(cause, OSError) and not isinstance(error, OSError):
+            error = cause  # kazoo's own text may be "None", and redis-py's names the server again
         if error is None:
             return "it was closed"
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return text.rstrip(".")
+        return text.partition("\n")[0].rstrip(".")
 
     # --- connecting ------------------------------------------------------------------------------
 

@@ -196,7 +196,8 @@ def end_session(report: Mapping[str, Any], timeout: float) -> bool:
     The report has the ``session`` and its ``password``, the ``servers`` as pairs of host and port,
     the session's ``timeout`` in seconds, ``tls`` (the setting, or None) and ``auth`` (pairs of
     scheme and credentials). For Redis it has ``commands`` in place of the last, each of which the
-    server answers with a line.
+    server answers with a line; for PostgreSQL a ``database`` to connect to, and the folder of the
+    ``library`` that does it.
 
     A leader that was deposed before the session began does not know it, and calls it over
     (`ZooKeeperServer.revalidateSession`). So a second server is asked.
@@ -213,6 +214,8 @@ def end_session(report: Mapping[str, Any], timeout: float) -> bool:
     while (remaining := deadline - time.monotonic()) > 0:
         for host, port in servers:
             try:
+                if "database" in report:
+                    return _end_in_postgresql(report)
                 with _connect(host, port, report["tls"], min(remaining, ANSWER_SECONDS)) as server:
                     if "commands" in report:
                         return _end_in_redis(server, report["commands"])
@@ -261,6 +264,20 @@ def tls_context(tls: Mapping[str, Any]) -> ssl.SSLContext:
     context.check_hostname = verify and tls.get("check_hostname", True)
     context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
     return context
+
+
+def _end_in_postgresql(report: Mapping[str, Any]) -> bool:
+    """End a session in a database; return whether it was alive."""
+    sys.path.append(report["library"])
+    import psycopg  # noqa: PLC0415 - takes more memory than this program
+
+    session = report["session"], report["password"]
+    try:
+        with psycopg.connect(report["database"], connect_timeout=2, autocommit=True) as database:
+            row = database.execute("SELECT distlock_close(%s, %s)", session).fetchone()
+    except psycopg.Error as error:
+        raise OSError(str(error)) from error
+    return bool(row and row[0])
 
 
 def _end_in_redis(server: socket.socket, commands: list[str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import unquote
@@ -20,6 +20,8 @@ Mode: TypeAlias = Literal["lock", "read", "write", "lease"]
 #: lock begins with these: there, two hex digits or a dash follow a percent sign.
 LEASES: Final = "@leases"
 LEADER: Final = "%leader:"
+#: The age of a node in seconds, from which on its hold, of which nothing is known yet, is new.
+_NEW: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,8 @@ class Contender:
     :ivar since: when the node was created, by the server's clock; for a lease, whose owners share
         one node, the time that the owner gives
     :ivar seconds: the seconds since then, by the same clock
+    :ivar held: the seconds since the grant, by the same clock; None for a waiter, for a peer, and
+        in the first seconds of a hold
     :ivar readable: False if the node's ACL does not let us read it; then only the name is known
     """
 
@@ -40,6 +44,7 @@ class Contender:
     holds: bool
     since: datetime | None = None
     seconds: float | None = None
+    held: float | None = None
     readable: bool = True
 
     def __str__(self) -> str:
@@ -48,10 +53,29 @@ class Contender:
         return printable(str(self.participant))
 
     @property
+    def is_new(self) -> bool:
+        """Whether it was granted in the last seconds, after a longer wait."""
+        noted = self.held is not None or self.participant.revoked  # or never
+        return not noted and self.owner != "" and (self.seconds or 0) > _NEW
+
+    @property
+    def process(self) -> str:
+        """Its process, ``host:pid``, empty if unknown."""
+        one = self.participant
+        return f"{one.host}:{one.pid}" if one.host else ""
+
+    @property
     def owner(self) -> str:
         """The id of the owner, unique over all processes; empty for peers and if unknown."""
         lease = isinstance(self.participant, LeaseHolder)  # its owners name themselves
         return "" if lease else self.participant.owner_id
+
+
+def brief(one: Contender) -> Contender:
+    """Return a participant without its thread or task, if it says what it does: that tells more."""
+    if not one.participant.label:
+        return one
+    return replace(one, participant=replace(one.participant, worker=""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +89,9 @@ class Lock:
         ``leader``, or ``unknown``: only foreign nodes, or nodes that we may not list
     :ivar holding: the number of holders
     :ivar waiting: the number of waiters; those that do not queue have no node and are missing
+    :ivar tasks: the number of Celery tasks that wait for their turn outside the queue
+        (``on_busy="queue"``). One that tries just now is a waiter, too, and one with several rules
+        counts for each; lost ones count until ``manage.py distlock sweep``.
     :ivar holders: the holders, as many as were asked for, in order
     :ivar waiters: the waiters, as many as were asked for, first come first
     :ivar limit: the number of permits of a semaphore, None if unknown
@@ -80,6 +107,7 @@ class Lock:
     kind: Kind
     holding: int = 0
     waiting: int = 0
+    tasks: int = 0
     holders: tuple[Contender, ...] = ()
     waiters: tuple[Contender, ...] = ()
     limit: int | None = None
@@ -101,9 +129,9 @@ class Lock:
         return tuple(one for one in self.contenders if one.participant.revoked)
 
     @property
-    def age(self) -> float | None:
-        """The age of the first holder's node in seconds: its wait and its hold."""
-        return max((one.seconds for one in self.holders if one.seconds is not None), default=None)
+    def held(self) -> float | None:
+        """The seconds since the grant of the first holder; None as for a `Contender`."""
+        return max((one.held for one in self.holders if one.held is not None), default=None)
 
     @property
     def longest_wait(self) -> float:
@@ -114,9 +142,9 @@ class Lock:
 #: The orders of a list: by key, or by these with the greatest first.
 ORDERS: Final[dict[str, Callable[[Lock], Any]]] = {
     "key": lambda lock: lock.key,
-    "waiting": lambda lock: -lock.waiting,
-    "wait": lambda lock: -lock.longest_wait,
-    "age": lambda lock: -(lock.age or 0),
+    "waiting": lambda lock: -(lock.waiting + lock.tasks),
+    "wait": lambda lock: (-lock.longest_wait, -lock.tasks),
+    "held": lambda lock: -(lock.held or 0),
 }
 
 

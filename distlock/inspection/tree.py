@@ -25,7 +25,7 @@ from distlock.session.registry import session_for
 from distlock.session.server_time import Clock, clock_of, server_clock, time_at
 from distlock.session.session import Session
 
-from .state import LEADER, LEASES, Contender, Lock, Mode, Snapshot, key_of
+from .state import LEADER, LEASES, Contender, Kind, Lock, Mode, Snapshot, key_of
 
 #: The name of a lock: of a lease, of a key too long for the tree, of a peer's.
 _NAME: Final = re.compile(rf"({LEASES}/)?(?!\.\.?$)[^@/][^/]*")
@@ -97,7 +97,7 @@ def snapshot(
     :raises LockUnavailable: the lock server did not answer in time, or refused
     """
     reads = Reads(session_for(using), budget)
-    return _look_at(reads, _entries(reads, select), depth)
+    return _look_at(reads, *_entries(reads, select), depth)
 
 
 def look(
@@ -116,16 +116,20 @@ def look(
     reads.connect()
     name = znode_name(key)
     entries = [name, f"{LEADER}{name}", f"{LEASES}/{name}"]
+    as_listed = []
     if key not in entries and key.isprintable() and _NAME.fullmatch(key):
-        entries.append(key)
-    return _look_at(reads, entries, depth)
+        as_listed = [key]
+    lines = [f"{one}{of}" for one in (name, *as_listed) for of in ("", znodes.PERMITS)]
+    return _look_at(reads, entries + as_listed, lines, depth)
 
 
-def _entries(reads: Reads, select: Callable[[str], bool] | None) -> list[str]:
-    """Return the names of all possible locks in their order, leases last."""
+def _entries(reads: Reads, select: Callable[[str], bool] | None) -> tuple[list[str], list[str]]:
+    """Return the names of all possible locks in their order, leases last; and of lines of tasks."""
     session = reads.session
     reads.connect()
-    names, leases = reads.children([session.root, f"{session.root}/{LEASES}"])
+    names, leases, lines = reads.children(
+        f"{session.root}{below}" for below in ("", f"/{LEASES}", f"/{znodes.TICKETS}")
+    )
     if names is UNREAD:
         raise session.unavailable(session.root)
     if names is FORBIDDEN:
@@ -133,11 +137,21 @@ def _entries(reads: Reads, select: Callable[[str], bool] | None) -> list[str]:
     found = [] if names is GONE else sorted(name for name in names if not name.startswith("@"))
     if isinstance(leases, list):
         found += [f"{LEASES}/{name}" for name in sorted(leases)]
-    return [entry for entry in found if select is None or select(key_of(entry)[0])]
+    lines = lines if isinstance(lines, list) else []
+    if select is not None:
+        found = [entry for entry in found if select(key_of(entry)[0])]
+        lines = [line for line in lines if select(key_of(_lock_of(line))[0])]
+    return found, lines
 
 
-def _look_at(reads: Reads, entries: Sequence[str], depth: int | None) -> Snapshot:
+def _look_at(
+    reads: Reads, entries: Sequence[str], lines: Sequence[str], depth: int | None
+) -> Snapshot:
+    """Look at locks by their names, and at lines of tasks by theirs."""
     session = reads.session
+    tickets = reads.children(f"{session.root}/{znodes.TICKETS}/{line}" for line in lines)
+    there = zip(lines, tickets, strict=True)
+    tasks = {line: len(names) for line, names in there if isinstance(names, list) and names}
     clock = server_clock(session, min(reads.left, 1.0))
     locks: list[Lock] = []
     done = 0
@@ -149,15 +163,42 @@ def _look_at(reads: Reads, entries: Sequence[str], depth: int | None) -> Snapsho
             break
     if entries and not done:
         raise session.unavailable(session.root)
+    cut = done < len(entries)
+    if tasks:
+        locks = _with_tasks(session.root, locks, tasks, cut=cut)
     return Snapshot(
         using=session.conf.alias,
         namespace=session.conf.namespace,
         locks=tuple(locks),
         keys=len(entries),
-        cut=done < len(entries),
+        cut=cut,
         taken_at=time_at(clock.now()),
         exact=clock.exact,
     )
+
+
+def _lock_of(line: str) -> str:
+    """Return the name of the lock for which the tasks of a line wait."""
+    return line.removesuffix(znodes.PERMITS)
+
+
+def _with_tasks(root: str, locks: list[Lock], tasks: dict[str, int], *, cut: bool) -> list[Lock]:
+    """Return the locks with the numbers of their tasks, and those that have nothing but tasks.
+
+    :param tasks: by line
+    :param cut: whether there may be locks that were not read
+    """
+    found = []
+    for lock in locks:
+        line = f"{lock.name}{znodes.PERMITS}" if lock.kind == "semaphore" else lock.name
+        found.append(replace(lock, tasks=tasks.pop(line, 0)))
+    for line, count in tasks.items():
+        name = _lock_of(line)
+        if not cut and _NAME.fullmatch(name):  # anybody may have made it
+            kind: Kind = "mutex" if name == line else "semaphore"
+            path = f"{root}/{name}"
+            found.append(Lock(key=key_of(name)[0], name=name, path=path, kind=kind, tasks=count))
+    return sorted(found, key=lambda lock: (lock.kind == "lease", lock.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +284,8 @@ def listed_lock(lock: Lock, names: Sequence[str]) -> ListedLock:
     line = in_line(names)
     known = {*PARTS, KEPT, *(node.name for node in line)}
     foreign = sorted(name for name in names if name not in known)
-    lock = replace(lock, foreign=tuple(text_in(name) for name in foreign[:5]))
+    if foreign:
+        lock = replace(lock, foreign=tuple(text_in(name) for name in foreign[:5]))
     if not line:
         return ListedLock(replace(lock, kind="unknown"))
     if any(node.kind != znodes.LOCK for node in line):
@@ -355,5 +397,14 @@ def _contender(path: str, node: NodeName, outcome: Outcome, now: float, holds: b
     if who is None:
         who = Participant(path=path, sequence=node.sequence, token=0, session_id=0, peer=True)
         return Contender(participant=who, mode=mode, holds=holds, readable=False)
-    waited = max(now - since, 0.0)
-    return Contender(participant=who, mode=mode, holds=holds, since=time_at(since), seconds=waited)
+    seconds = max(now - since, 0.0)
+    # A lease and a cool-down are held from the begin.
+    waited = 0.0 if isinstance(who, LeaseHolder) or _cools(node) else who.waited
+    return Contender(
+        participant=who,
+        mode=mode,
+        holds=holds,
+        since=time_at(since),
+        seconds=seconds,
+        held=max(seconds - waited, 0.0) if holds and waited is not None else None,
+    )

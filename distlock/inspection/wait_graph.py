@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .state import Contender, Lock
+from .state import Contender, Lock, Snapshot
 from .tree import snapshot
 
 
@@ -67,12 +67,16 @@ def deadlocks(using: str = "default", *, budget: float = 3.0) -> list[Cycle]:
     :param budget: seconds for each look; nodes that are not read in time do not count
     :raises LockUnavailable: the lock server did not answer in time, or refused
     """
-    found = cycles(snapshot(using, depth=None, budget=budget).locks)
+    return confirmed(snapshot(using, depth=None, budget=budget), budget)
+
+
+def confirmed(seen: Snapshot, budget: float) -> list[Cycle]:
+    """Return the cycles among fully read locks that are there at a second look, too."""
+    found = {cycle.nodes for cycle in cycles(seen.locks)}
     if not found:
         return []
-    seen = {cycle.nodes for cycle in found}
-    again = cycles(snapshot(using, depth=None, budget=budget).locks)
-    return [cycle for cycle in again if cycle.nodes in seen]
+    again = cycles(snapshot(seen.using, depth=None, budget=budget).locks)
+    return [cycle for cycle in again if cycle.nodes in found]
 
 
 def cycles(locks: Iterable[Lock]) -> list[Cycle]:

@@ -181,7 +181,10 @@ class KeyTemplate:
 
     def __init__(self, text: str) -> None:
         if not text or not isinstance(text, str):
-            raise LockKeyError(f"A lock key template is a string such as 'stock:<sku>': {text!r}.")
+            raise LockKeyError(
+                f"A lock key template is a string, not {text!r:.80}: write "
+                "@zk_locked('stock:<sku>')."
+            )
         self.text = text = plain_text(text)
         # Literal, field, literal, field, …, literal
         self._parts = _FIELD.split(text)

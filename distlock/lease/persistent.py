@@ -15,14 +15,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from distlock import signals
-from distlock.conf import (
-    UNSET,
-    configuration,
-    prefixed,
-    refuse_other_prefix,
-    seconds,
-    wait_limit,
-)
+from distlock.conf import UNSET, configuration, prefixed, refuse_other_prefix, seconds, wait_limit
 from distlock.engine.calls import Call, Steps, Wake
 from distlock.engine.errors import BadVersion, NoNode
 from distlock.exceptions import DistlockError, LockInTransaction, LockLost, NotOwner
@@ -57,7 +50,7 @@ class PersistentLease:
         ttl: float | timedelta,
         *,
         owner: str | None = None,
-        timeout: Any = UNSET,
+        timeout: float | timedelta | None = UNSET,
         using: str = "default",
     ) -> None:
         self.key = key = templates.plain_text(key)
@@ -70,7 +63,7 @@ class PersistentLease:
     def __repr__(self) -> str:
         return f"zk_lease({self.key!r}, {self.ttl:g}, owner={self.owner!r}, using={self.using!r})"
 
-    def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
+    def acquire(self, blocking: bool = True, timeout: float | timedelta | None = UNSET) -> bool:
         """Take the lease, or renew it if the owner has it; return False if it is busy.
 
         Acquires are not counted: one release ends the lease.
@@ -83,7 +76,9 @@ class PersistentLease:
         """
         return self._acquisition(blocking, timeout).run() is not None
 
-    async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
+    async def aacquire(
+        self, blocking: bool = True, timeout: float | timedelta | None = UNSET
+    ) -> bool:
         """Take the lease as `acquire` does, without a thread for the wait."""
         return await self._acquisition(blocking, timeout).arun() is not None
 
@@ -339,7 +334,7 @@ def zk_lease(
     ttl: float | timedelta,
     *,
     owner: str | None = None,
-    timeout: Any = UNSET,
+    timeout: float | timedelta | None = UNSET,
     using: str = "default",
 ) -> PersistentLease:
     """Return the lease named `key`: a lock that outlives processes and ends by itself.

@@ -136,4 +136,6 @@ def consequence(lock: Lock, contender: Contender) -> str:
         return gettext("Next in the queue, and the holder at once: %(who)s.") % {
             "who": who(lock.waiters[0])
         }
+    if lock.tasks:
+        return gettext("It is free for the next Celery task, or for whoever asks before it.")
     return gettext("Nobody waits for it: it is free for whoever asks next.")

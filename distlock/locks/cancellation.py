@@ -76,7 +76,7 @@ class _Block:
         for grant, listener in self._listeners:
             grant.listen(listener)
 
-    def _changed(self, hold: Hold, news: Signal) -> None:
+    def _changed(self, hold: Hold, news: Signal | None) -> None:
         if news is lock_lost:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._cancel, hold)

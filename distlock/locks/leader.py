@@ -201,6 +201,8 @@ class _Candidate(QueuedContender):
     it. The leadership then counts as lost.
     """
 
+    lasts = True
+
     def __init__(self, all_: set[_Candidate], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, policy=MUTEX, **kwargs)
         self._all = all_
@@ -253,9 +255,9 @@ class _Candidate(QueuedContender):
 def zk_leader(
     name: str,
     *,
-    timeout: Any = None,
+    timeout: float | timedelta | None = None,
     using: str = "default",
-    max_hold: Any = None,
+    max_hold: float | timedelta | None = None,
     cancel_on_loss: bool = False,
 ) -> Leader:
     """Return a candidate for the leadership of `name`, of which there is one in the whole fleet.

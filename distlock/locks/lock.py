@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
 
+from django.conf import settings
 from django.db import Error
 
 from distlock.conf import UNSET, positive_seconds, refuse_other_prefix, seconds, wait_limit
@@ -17,6 +21,7 @@ from distlock.exceptions import LockBusy, LockUnavailable
 from distlock.inspection.tree import participants
 from distlock.keys import templates
 from distlock.keys.znodes import Participant
+from distlock.owner.call_stack import running_loop
 from distlock.owner.hold import Held, Hold, NoHold
 from distlock.owner.owner import Identity, Owner, current
 from distlock.session.registry import session_for
@@ -130,7 +135,13 @@ class Lock(ABC, Generic[_H]):
     def _wait_limit(self, blocking: bool, timeout: Any) -> float | None:
         return wait_limit(blocking, timeout, self.options.timeout, self.options.using)
 
-    def attempt(self, timeout: Any = UNSET) -> Attempted[_H]:
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            f"{self!r} is neither true nor false. Take it: `with lock:`, or `if lock.acquire():`; "
+            "`lock is not None` tells whether there is one."
+        )
+
+    def attempt(self, timeout: float | timedelta | None = UNSET) -> Attempted[_H]:
         """Return a block that yields the hold, or None where the lock is busy.
 
         ::
@@ -153,9 +164,9 @@ class Lock(ABC, Generic[_H]):
             cancellation.refuse_without_block(self)
         commits = self.options.until == "commit"
         option = 'until="commit"' if commits else 'on_unavailable="proceed"'
-        raise TypeError(f"{option} is for a block: use `with {self!r}: …`.")
+        raise TypeError(f"{option} is for a block: write `with lock: …`, not `acquire()`.")
 
-    def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
+    def acquire(self, blocking: bool = True, timeout: float | timedelta | None = UNSET) -> bool:
         """Take the lock, or all of a multi-lock; return False if it is busy, and hold nothing.
 
         :param blocking: False tries once
@@ -173,7 +184,9 @@ class Lock(ABC, Generic[_H]):
         # Not bool(…): a signal is handled when a call returns.
         return (self._again(who, timeout) or self._call(who, blocking, timeout).run()) is not None
 
-    async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
+    async def aacquire(
+        self, blocking: bool = True, timeout: float | timedelta | None = UNSET
+    ) -> bool:
         """Take the lock as `acquire` does, without a thread for the wait."""
         return await self._without_block(blocking, timeout).arun() is not None
 
@@ -211,6 +224,8 @@ class Lock(ABC, Generic[_H]):
 
         :meta private:
         """
+        if entered is None and owner.thread is None:
+            _warn_of_stopped_loop(self)
         entered = entered or self._entered
         return self._call(owner, True, timeout, entered)  # type: ignore[return-value]  # or raises
 
@@ -257,6 +272,17 @@ class Lock(ABC, Generic[_H]):
         self.__exit__(kind, error, traceback)
         if loss is not None:
             raise loss from error
+
+
+def _warn_of_stopped_loop(lock: Lock[Any]) -> None:
+    """Warn a developer whose block waits in a coroutine, unless Django was told to allow that."""
+    if settings.DEBUG and running_loop() and not os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE"):
+        warnings.warn(
+            f"`with {lock!r}` in a coroutine stops the event loop, and each other task, while it "
+            "waits. Write `async with`.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
 
 class Attempted(Generic[_H]):

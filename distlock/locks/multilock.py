@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import Any, Literal
 
@@ -41,7 +42,7 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
             raise ValueError("A multi-lock of nothing. Name at least one key or lock.")
         by_time = sorted(self.locks, key=lambda lock: lock.options.hold_at_least or 0)
         ranked = {lock.rank: lock for lock in by_time}  # a duplicate is acquired once
-        self._in_order = [ranked[rank] for rank in sorted(ranked)]
+        self.in_order = [ranked[rank] for rank in sorted(ranked)]
 
     def __repr__(self) -> str:
         return f"zk_multilock({', '.join(map(repr, self.locks))})"
@@ -68,7 +69,7 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
         return partial(_attempt_all, [end.undo for end in self._block_ends()])
 
     def _block_ends(self) -> list[BlockEnd]:
-        return [lock.block_end() for lock in reversed(self._in_order)]
+        return [lock.block_end() for lock in reversed(self.in_order)]
 
     def _aentered(self, hold: tuple[Hold, ...]) -> None:
         if self.options.cancel_on_loss:
@@ -91,7 +92,7 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
         def steps(wake: Wake) -> Steps[tuple[Hold, ...] | None]:
             holds: dict[tuple[int, str, str, str], Hold] = {}
             try:
-                for lock in self._in_order:
+                for lock in self.in_order:
                     left = _time_left(lock, limit, time.monotonic() - started)
                     call = lock._call(owner, True, left, lock._entered, quiet=quiet)  # noqa: SLF001
                     calls.append(call)
@@ -105,7 +106,7 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
                 if quiet:
                     return None
                 busy.waited = time.monotonic() - started
-                together = f"{len(self._in_order)} locks that are taken together"
+                together = f"{len(self.in_order)} locks that are taken together"
                 busy.args = (f"{busy} It is one of {together}, in {busy.waited:.1f} s so far.",)
                 raise
             for hold in holds.values():
@@ -176,9 +177,9 @@ def _locks_of(given: str | KeyLock | MultiLock, options: Options) -> list[KeyLoc
 
 def zk_multilock(
     *locks: str | KeyLock | MultiLock,
-    timeout: Any = UNSET,
+    timeout: float | timedelta | None = UNSET,
     using: str = "default",
-    max_hold: Any = None,
+    max_hold: float | timedelta | None = None,
     until: Literal["block", "commit"] = "block",
     cancel_on_loss: bool = False,
     busy: Busy | None = None,

@@ -8,6 +8,7 @@ is.
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from functools import partial
 from os import getpid
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -301,13 +302,19 @@ class Mutex(KeyLock):
             session,
             self._path(session),
             key=self.key,
-            data=owner.describe(conf),
+            data=owner.describe(conf, self.template),
             on_revoke=None if options.on_revoke is None else listener(options.on_revoke, self),
         )
         detector = detector_for(owner, limit, conf.deadlock_after) if owner.held else None
-        waiters = options.max_waiters
         return Attempt(
-            session, self.key, limit, contender_for, detector=detector, max_waiters=waiters
+            session,
+            self.key,
+            limit,
+            contender_for,
+            detector=detector,
+            max_waiters=options.max_waiters,
+            sender=Mutex,
+            about=self,
         )
 
     def _other_kind(self, owner: Owner) -> Held | None:
@@ -342,7 +349,7 @@ class Mutex(KeyLock):
 
     def _conclude(self, owner: Owner, attempt: Attempt[InLine]) -> Hold | None:
         """Return the hold, which `owner` has now, or None if the lock is busy."""
-        if attempt.outcome(Mutex, self) is None:
+        if attempt.outcome() is None:
             return None
         keep = partial(owner.held.__setitem__, self._id)
         return self._new_hold(Mutex, attempt.contender, attempt.started, keep)
@@ -409,15 +416,15 @@ class Mutex(KeyLock):
 def zk_lock(
     key: str,
     *,
-    timeout: Any = UNSET,
+    timeout: float | timedelta | None = UNSET,
     using: str = "default",
     fair: bool = True,
     handoff: int = 0,
     atomic: bool | str = False,
     until: Literal["block", "commit"] = "block",
     on_revoke: Callable[[Mutex], object] | None = None,
-    max_hold: Any = None,
-    hold_at_least: Any = None,
+    max_hold: float | timedelta | None = None,
+    hold_at_least: float | timedelta | None = None,
     max_waiters: int | None = None,
     cancel_on_loss: bool = False,
     busy: Busy | None = None,

@@ -37,11 +37,16 @@ def revoke(participant: Participant | None, *, using: str = "default") -> bool:
 
     :param participant: the result of ``holder()``, or one of ``participants()``
     :param using: the alias in ``DISTLOCK`` of its lock
-    :raises TypeError: the participant owns a `zk_lease`, which has no process to ask
+    :raises TypeError: `participant` is a key, or owns a `zk_lease`, which has no process to ask
     :raises LockUnavailable: the lock server did not answer in time, or refused
     """
     if participant is None:
         return False
+    if not isinstance(participant, Participant):
+        raise TypeError(
+            f"revoke() takes a participant, not {participant!r:.80}. Ask the holder of a key by "
+            'revoke(zk_lock("report").holder()).'
+        )
     # By the path, since a lease may have been read as any other node.
     if participant.path.rpartition("/")[0].endswith(f"/{LEASES}"):
         raise TypeError(

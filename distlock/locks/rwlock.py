@@ -7,6 +7,7 @@ one key are mutexes with nodes of their own kind.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -117,12 +118,12 @@ class _WriteLock(_Side):
 def zk_rwlock(
     key: str,
     *,
-    timeout: Any = UNSET,
+    timeout: float | timedelta | None = UNSET,
     using: str = "default",
     atomic: bool | str = False,
     until: Literal["block", "commit"] = "block",
     on_revoke: Callable[[Mutex], object] | None = None,
-    max_hold: Any = None,
+    max_hold: float | timedelta | None = None,
     max_waiters: int | None = None,
     cancel_on_loss: bool = False,
     busy: Busy | None = None,

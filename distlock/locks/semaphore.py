@@ -9,6 +9,7 @@ permits of this process by key. `contenders.semaphore` waits for them.
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -141,7 +142,7 @@ class Permits(KeyLock):
             if entered is not None and not (quiet and hold is None):
                 if hold is None:
                     raise attempt.busy(
-                        repr(self),
+                        f"The limit of {self._limit.now} for {self.key!r}",
                         ": all permits are taken",
                         kind=LimitReached,
                         template=self.template,
@@ -172,13 +173,20 @@ class Permits(KeyLock):
             limit=self._limit,
             wanted=wanted,
             key=self.key,
-            data=owner.describe(conf),
+            data=owner.describe(conf, self.template),
         )
-        waiters = self.options.max_waiters
-        return Attempt(session, self.key, limit, contender_for, max_waiters=waiters)
+        return Attempt(
+            session,
+            self.key,
+            limit,
+            contender_for,
+            max_waiters=self.options.max_waiters,
+            sender=type(self),
+            about=self,
+        )
 
     def _conclude(self, permits: HeldPermits, taken: list[Held], attempt: Awaited) -> Hold | None:
-        if attempt.outcome(type(self), self) is None:
+        if attempt.outcome() is None:
             return None
 
         def take(held: Held) -> None:
@@ -236,7 +244,9 @@ class Semaphore(Permits):
     def __repr__(self) -> str:
         return f"zk_semaphore({self.key!r}, {self.limit}, using={self.using!r})"
 
-    def acquire(self, blocking: bool = True, timeout: Any = UNSET, *, leases: int = 1) -> bool:
+    def acquire(
+        self, blocking: bool = True, timeout: float | timedelta | None = UNSET, *, leases: int = 1
+    ) -> bool:
         """Take a permit; return False if all are in use.
 
         :param blocking: False tries once
@@ -261,7 +271,7 @@ class Semaphore(Permits):
         self._give_back(self._permits(), whole(leases, "leases"), [])
 
     async def aacquire(
-        self, blocking: bool = True, timeout: Any = UNSET, *, leases: int = 1
+        self, blocking: bool = True, timeout: float | timedelta | None = UNSET, *, leases: int = 1
     ) -> bool:
         """Take permits as `acquire` does, without a thread for the wait."""
         return await self._taking(blocking, timeout, leases).arun() is not None
@@ -337,9 +347,9 @@ def zk_semaphore(
     key: str,
     limit: int,
     *,
-    timeout: Any = UNSET,
+    timeout: float | timedelta | None = UNSET,
     using: str = "default",
-    max_hold: Any = None,
+    max_hold: float | timedelta | None = None,
     max_waiters: int | None = None,
     cancel_on_loss: bool = False,
     busy: Busy | None = None,
@@ -423,9 +433,9 @@ class SemaphoreMutex(Permits):
 def zk_semaphore_mutex(
     key: str,
     *,
-    timeout: Any = UNSET,
+    timeout: float | timedelta | None = UNSET,
     using: str = "default",
-    max_hold: Any = None,
+    max_hold: float | timedelta | None = None,
     cancel_on_loss: bool = False,
 ) -> SemaphoreMutex:
     """Return a lock named `key` that is not reentrant, and that any thread may release.

@@ -1,9 +1,9 @@
 """Logs the app's signals, with receivers that anybody could write.
 
 The logger is ``distlock``. Its records carry their facts as fields, for formatters that write JSON:
-``key``, ``using``, ``template``, ``recipe``, ``outcome`` (``lost``, ``at risk``, ``safe``, ``busy``
-or ``bypassed``) and, if known, ``token``, ``waited`` (seconds), ``path`` and ``reason`` (of a
-loss).
+``key``, ``using``, ``template``, ``recipe``, ``outcome`` (``lost``, ``at risk``, ``safe``, ``held
+long``, ``waited long``, ``busy`` or ``bypassed``) and, if known, ``token``, ``waited`` and
+``held_for`` (seconds), ``waiting``, ``who``, ``path`` and ``reason`` (of a loss).
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ def connect() -> None:
     signals.lock_lost.connect(_lost, dispatch_uid="distlock.logs.lost")
     signals.lock_at_risk.connect(_at_risk, dispatch_uid="distlock.logs.at_risk")
     signals.lock_safe.connect(_safe, dispatch_uid="distlock.logs.safe")
+    signals.lock_held_long.connect(_held_long, dispatch_uid="distlock.logs.held_long")
+    signals.lock_waited_long.connect(_waited_long, dispatch_uid="distlock.logs.waited_long")
     signals.lock_contended.connect(_contended, dispatch_uid="distlock.logs.contended")
     signals.lock_bypassed.connect(_bypassed, dispatch_uid="distlock.logs.bypassed")
 
@@ -49,6 +51,27 @@ def _at_risk(*, key: str, hold: Any, **facts: Any) -> None:
 def _safe(*, key: str, hold: Any, **facts: Any) -> None:
     extra = _fields(facts, key, "safe", hold)
     logger.info("The lock %r (token %d) is safe again.", key, hold.token, extra=extra)
+
+
+def _held_long(
+    *, key: str, hold: Any, held_for: float, waiting: int | None, who: str, **facts: Any
+) -> None:
+    more = {"held_for": held_for, "waiting": waiting, "who": who}
+    log = logger.info if waiting == 0 else logger.warning
+    log(
+        "The lock %r (token %d) has been held for %.0f s by %s; waiting: %s.",
+        key,
+        hold.token,
+        held_for,
+        who,
+        "unknown" if waiting is None else waiting,
+        extra=_fields(facts, key, "held long", hold, **more),
+    )
+
+
+def _waited_long(*, key: str, waited: float, who: str, **facts: Any) -> None:
+    extra = _fields(facts, key, "waited long", waited=waited, who=who)
+    logger.warning("%s has waited for the lock %r for %.0f s.", who, key, waited, extra=extra)
 
 
 def _contended(*, key: str, waited: float, **facts: Any) -> None:

@@ -1,4 +1,4 @@
-"""A content type and four permissions for locks, and the table of the history."""
+"""A content type and four permissions for locks, and the tables of the history."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ class Migration(migrations.Migration):
                             ("failed", "failed"),
                             ("deadlock", "gave way in a deadlock"),
                             ("lost", "lost"),
+                            ("broken", "broken"),
                         ],
                         max_length=10,
                         verbose_name="event",
@@ -78,6 +79,32 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "history",
                 "default_permissions": (),
                 "indexes": [models.Index(fields=["using", "name", "at"], name="distlock_of_lock")],
+            },
+        ),
+        migrations.CreateModel(
+            name="LockMinute",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("minute", models.IntegerField()),
+                ("using", models.CharField(max_length=255)),
+                ("template", models.CharField(max_length=255)),
+                ("kind", models.CharField(max_length=10)),
+                ("bucket", models.PositiveSmallIntegerField()),
+                ("count", models.PositiveBigIntegerField(default=0)),
+            ],
+            options={
+                "default_permissions": (),
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=["minute", "using", "template", "kind", "bucket"],
+                        name="distlock_minute",
+                    )
+                ],
             },
         ),
     ]

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
-from functools import partial
 from operator import attrgetter
 from os import getpid
 from types import SimpleNamespace
@@ -22,6 +21,8 @@ from distlock.engine.errors import NoNode
 from distlock.exceptions import LockLost, LockUnavailable
 from distlock.signals import Subject, announce, lock_lost, lock_released
 from distlock.transactions import interruption
+
+from .long_hold import LongHold, learn
 
 
 class Hold:
@@ -250,6 +251,7 @@ class Held:
         "grant",
         "hold",
         "kept",
+        "long",
         "release_old",
         "sender",
         "started",
@@ -267,12 +269,22 @@ class Held:
         self.transactions: list[Atomic] = []
         #: Releases the lock that was taken before this one (``BESIDE``), and returns its error.
         self.release_old: Callable[[], Exception | None] | None = None
-        grant.listen(partial(announce_change, sender, hold))
+        #: Looks after it, once it has lasted for a heartbeat.
+        self.long: LongHold | None = None
+        grant.listen(self._heard)
+
+    def _heard(self, news: Signal | None) -> None:
+        if news is not None:
+            announce_change(self.sender, self.hold, news)
+            return
+        self.long = self.long or LongHold(self)
+        self.long.look()
 
     def announce_end(self) -> None:
         """Announce that the hold is released, and first a loss that nobody knows yet."""
         self.grant.report()
         held_for = time.monotonic() - self.started
+        learn(self.hold.template or self.hold.key, held_for)
         announce(lock_released, self.sender, self.hold, hold=self.hold, held_for=held_for)
 
     def begin_transaction(self, database: str) -> None:

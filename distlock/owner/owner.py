@@ -92,8 +92,8 @@ class Owner:
         #: Another one in a forked child, where the parent's owners hold nothing.
         self.process = process.this
         self._calls: list[Call] = []
-        #: A label, and the data of `describe` for it without the time.
-        self._said = "", ""
+        #: A label and a template, and the data of `describe` for them without the time.
+        self._said = "", "", ""
         #: Its holds, with their counts, by (alias, path).
         self.held: dict[Identity, Held] = {}
         #: The locks of its blocks that go on without them. It is the object that counts: the block
@@ -190,18 +190,20 @@ class Owner:
         self._id = self._id or uuid4().hex
         return self._id
 
-    def describe(self, conf: Configuration = _DEFAULTS) -> bytes:
+    def describe(self, conf: Configuration = _DEFAULTS, template: str = "") -> bytes:
         """Return the data for this owner's nodes, without arguments, query strings and secrets.
 
         With the setting ``NODE_DATA = "owner"`` it has only the owner's id.
+
+        :param template: that of the key
         """
         if conf.node_data != "full":
             return _as_json({"v": 1, "owner": self.id}).encode()
         label = _label.get()
         if not isinstance(label, str):
             label = label(conf)[:MAX_LABEL]
-        described, said = self._said
-        if not said or label != described:
+        described, of, said = self._said
+        if not said or label != described or template != of:
             facts = {
                 "v": 1,
                 "owner": self.id,
@@ -209,9 +211,10 @@ class Owner:
                 "pid": process.this.pid,
                 "worker": self._worker,
                 "label": label,
+                **({"template": template} if template else {}),
             }
             said = _as_json(facts).removesuffix("}")
-            self._said = label, said
+            self._said = label, template, said
         return f'{said},"since":{time.time():.3f}}}'.encode()
 
 

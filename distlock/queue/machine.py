@@ -547,7 +547,7 @@ class Machine:
         self._own_watched = False
         if event.deleted:
             self._own_gone()
-        elif self.revocable:
+        else:
             self._watch_own()
 
     def _own_read(self, event: e.Watched) -> None:

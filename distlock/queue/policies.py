@@ -54,8 +54,14 @@ def waiting_ahead(line: list[NodeName], own: int) -> int:
 
     The first holds the lock, or all readers before the first that is none.
     """
-    first = next(index for index, other in enumerate(line) if other.kind != znodes.READ)
+    first = next((index for index, other in enumerate(line) if other.kind != znodes.READ), own)
     return own - (first or 1)
+
+
+def waiting_in(line: list[NodeName]) -> int:
+    """Return how many wait in a line whose first has the lock."""
+    # A writer that reads, too, has two nodes with the same number; so has one with a cool-down.
+    return waiting_ahead(line, len(line)) - len(line) + len({node.sequence for node in line})
 
 
 @dataclass(frozen=True, slots=True)

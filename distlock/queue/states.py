@@ -1,8 +1,7 @@
 """The states of a contender, and what happens in which of them: `RULES`.
 
-The table of what leads where is in docs/discussion/architecture.md; a test compares it with the
-rules, and these with all that a contender can do. `methods_of` makes of rules what a machine looks
-up. An event that no rule names changes nothing, and is an error under test: `tests.kit.table`
+A test compares these with all that a contender can do. `methods_of` makes of rules what a machine
+looks up. An event that no rule names changes nothing, and is an error under test: `tests.kit.table`
 checks each event of each machine, and the state after it.
 """
 
@@ -27,11 +26,7 @@ class Rule:
     __slots__ = ("event", "method", "states", "then")
 
     def __init__(
-        self,
-        states: IntEnum | Sequence[IntEnum],
-        event: type,
-        method: str = "",
-        *then: IntEnum,
+        self, states: IntEnum | Sequence[IntEnum], event: type, method: str = "", *then: IntEnum
     ) -> None:
         self.states = (states,) if isinstance(states, IntEnum) else tuple(states)
         self.event = event

@@ -40,6 +40,8 @@ Program: TypeAlias = Generator[Request | list[Request] | float, Any, _T]
 #: The most requests of a list under way at a time: the session's heartbeat waits behind them, and
 #: somebody may have put a megabyte into each node.
 BATCH: Final = 250
+#: The connection thread sends more than these in one go; a caller sends each on its own, at once.
+FEW: Final = 8
 
 
 class Driver(Patience):
@@ -117,7 +119,8 @@ class Driver(Patience):
         asked_at = time.monotonic()
         answers: dict[int, Any] = {}
         if self.patience(asked_at) > 0:
-            self.session.when_connected(partial(self._send, requests, answers))
+            send = self.session.soon if len(requests) > FEW else self.session.when_connected
+            send(partial(self._send, requests, answers))
         while len(answers) < len(requests):
             if (rest := self.patience(asked_at)) <= 0:
                 self.left = True
@@ -127,15 +130,8 @@ class Driver(Patience):
         return [answers.get(number, late) for number in range(len(requests))]
 
     def _send(self, requests: list[Request], answers: dict[int, Any]) -> None:
-        def answered(number: int, value: Any, error: BaseException | None) -> None:
-            answers[number] = value if error is None else error
-            # One may come here while this sends another, which fails at once.
-            if len(answers) == len(requests):
-                self._wake()
-
         if not self.left:
-            for number, request in enumerate(requests):
-                request(partial(answered, number))
+            _ask_all(requests, answers, self._wake)
 
 
 def asking(request: Request) -> Program[Any]:
@@ -167,10 +163,9 @@ def each(requests: Iterable[Request], *gone: type[Exception]) -> Program[list[An
 
 
 def in_background(session: SessionRequests, program: Program[object]) -> None:
-    """Run a program that gives something back, one request at a time, without waiting for it.
+    """Run a program that waits for nothing but answers, without waiting for it.
 
-    It goes on as the answers come, on the connection thread. An error that it does not catch ends
-    it.
+    It goes on as they come, on the connection thread. An error that it does not catch ends it.
     """
 
     def go_on(value: Any = None, error: Any = None) -> None:
@@ -182,9 +177,32 @@ def in_background(session: SessionRequests, program: Program[object]) -> None:
             if problem is not error:
                 raise
             return
-        session.when_connected(partial(asked, go_on))
+        if not isinstance(asked, list):
+            session.when_connected(partial(asked, go_on))
+            return
+        answers: dict[int, Any] = {}
+
+        def go_on_with_all() -> None:
+            go_on([answers[number] for number in range(len(asked))])
+
+        session.when_connected(partial(_ask_all, asked, answers, go_on_with_all))
 
     go_on()
+
+
+def _ask_all(requests: list[Request], answers: dict[int, Any], then: Callable[[], None]) -> None:
+    """Make all requests, note their answers by their numbers, and call `then` after the last."""
+
+    def answered(number: int, value: Any, error: BaseException | None) -> None:
+        answers[number] = value if error is None else error
+        # One may come here while this sends another, which fails at once.
+        if len(answers) == len(requests):
+            then()
+
+    for number, request in enumerate(requests):
+        request(partial(answered, number))
+    if not requests:
+        then()
 
 
 def _resume(program: Program[Any], answer: Any) -> Request | list[Request] | float:

@@ -324,9 +324,8 @@ class SessionRequests:
             error.key = key
             return error
         error = error or self._client.trouble
-        conf, text = self.conf, self._client.explain(error)
-        if error is None and self.disconnected_at is not None:
-            text += f" The last try to connect: {self._client.reason}."
+        away = "" if self.disconnected_at is None else self._client.reason
+        conf, text = self.conf, self._client.explain(error, away)
         found = LockUnavailable(text, key=key, retry_after=conf.retry_after, using=conf.alias)
         found.__cause__ = error
         return found

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 
 from django import template
 from django.utils import dateformat
+from django.utils.html import format_html
+from django.utils.timezone import localtime
 from django.utils.translation import gettext, pgettext
 
 from distlock.inspection.state import Contender
@@ -32,28 +37,80 @@ def seconds(value: float | None) -> str:
     minutes, rest = divmod(int(value), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
-    if days:
-        text = pgettext("duration", "%(days)d d %(hours)d h")
-    elif hours:
-        text = pgettext("duration", "%(hours)d h %(minutes)d min")
-    elif minutes:
-        text = pgettext("duration", "%(minutes)d min %(seconds)d s")
-    else:
-        text = pgettext("duration", "%(seconds)d s")
+    text = durations()[0 if days else 1 if hours else 2 if minutes else 3]
     return text % {"days": days, "hours": hours, "minutes": minutes, "seconds": rest}
+
+
+@register.simple_tag
+def durations() -> list[str]:
+    """Return how to write a duration of days, of hours, of minutes and of seconds."""
+    return [
+        pgettext("duration", "%(days)d d %(hours)d h"),
+        pgettext("duration", "%(hours)d h %(minutes)d min"),
+        pgettext("duration", "%(minutes)d min %(seconds)d s"),
+        pgettext("duration", "%(seconds)d s"),
+    ]
+
+
+@register.simple_tag(takes_context=True)
+def clock(context: Mapping[str, Any], contender: Contender) -> str:
+    """Return for how long it has held or waited, as an element that ``page.js`` keeps running.
+
+    In the answer to a poll it has no text, so that the answer stays the same.
+    """
+    since = contender.since
+    if since is None or (contender.holds and contender.is_new):
+        return held(contender)
+    if contender.held is not None:
+        since += timedelta(seconds=round((contender.seconds or 0) - contender.held, 3))
+    when = moment(localtime(since))
+    if at_most := contender.holds and contender.held is None:
+        since -= timedelta(seconds=1)  # a clock rounds down
+    age = "" if context["fragment"] else seconds((context["now"] - since).total_seconds())
+    clock = format_html('<time datetime="{}" title="{}">{}</time>', since.isoformat(), when, age)
+    if at_most:
+        pattern = pgettext("duration", "under %(duration)s")
+        return format_html(pattern.replace("%(duration)s", "{}"), clock)
+    return clock
+
+
+@register.filter
+def bar(count: int) -> int:
+    """Return the length of a bar for a queue, of 100, the same on each page: 1 is 15, 10 is 52."""
+    return min(100, round(50 * math.log10(1 + count)))
+
+
+@register.filter
+def short(value: float) -> str:
+    """Return a number of seconds in one piece, and in milliseconds below 1: ``40 ms``."""
+    text = seconds(value)
+    if value < 1:
+        text = pgettext("duration", "%(milliseconds).0f ms") % {"milliseconds": 1000 * value}
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 @register.filter
 def state(contender: Contender) -> str:
-    """Return whether a contender holds or waits, and how long ago it joined the queue."""
+    """Return whether a contender holds or waits, and for how long."""
     if contender.seconds is None:
         return gettext("holds") if contender.holds else gettext("waits")
-    text = (
-        gettext("holds, came %(duration)s ago")
-        if contender.holds
-        else gettext("waits for %(duration)s")
-    )
-    return text % {"duration": seconds(contender.seconds)}
+    if not contender.holds:
+        return gettext("waits for %(duration)s") % {"duration": seconds(contender.seconds)}
+    text = gettext("holds: %(duration)s") % {"duration": held(contender)}
+    if contender.participant.waited is None or contender.participant.waited < 0.1:
+        return text
+    waited = gettext("waited for %(duration)s")  # xgettext reads no f-strings
+    return f"{text}, {waited % {'duration': seconds(contender.participant.waited)}}"
+
+
+@register.filter
+def held(contender: Contender) -> str:
+    """Return how long a contender has held, as far as is known."""
+    if contender.held is not None or contender.seconds is None:
+        return seconds(contender.held)
+    if contender.is_new:
+        return pgettext("duration", "just granted")
+    return pgettext("duration", "under %(duration)s") % {"duration": seconds(contender.seconds)}
 
 
 @register.filter(expects_localtime=True)

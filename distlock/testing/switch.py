@@ -71,11 +71,7 @@ def embedded_zookeeper() -> Iterator[EmbeddedProcess]:
     :raises RuntimeError: there is one already, or this process holds locks on another server
     :raises ChildProcessError: it did not start
     """
-    with (
-        _alone("embedded_zookeeper()"),
-        embedded_process() as server,
-        _used(server.hosts),
-    ):
+    with _alone("embedded_zookeeper()"), embedded_process() as server, _used(server.hosts):
         yield server
 
 

@@ -7,7 +7,8 @@
 - `server`: real ZooKeeper servers; `install` finds them, `ports` free ports, `guard` ends them
 - `fixtures`: the pytest plugin, which gives them to tests
 - `serving`: runs them for `manage.py distlock server`
-- `redis_server`, `redis_sentinel`: real Redis servers; `clock`: a time of day that can be set
+- `redis_server`, `redis_sentinel`: real Redis servers; `postgres_server`: a real PostgreSQL;
+  `clock`: a time of day that can be set
 - `nemesis`: carries the faults out; `aim` finds the holder, `network` cuts links between servers
 - `scenes`: faults with a plot, which strike at one exact moment
 - `fleet` and `worker`: the processes that do protected steps, each behind its own `proxy`

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from distlock_chaos.install import ServerNotInstalled, java
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: The file. It holds 8 bytes: microseconds, little-endian.
 _FILE: Final = "clock-ahead"
 
-#: Redis loads this library before the C library. (libfaketime does not start together with
+#: They load this library before the C library. (libfaketime does not start together with
 #: jemalloc, which Debian's Redis uses.)
 _LIBRARY: Final = """\
 #define _GNU_LIBRARY
@@ -101,8 +101,8 @@ def set_clock(folder: Path, ahead: float) -> None:
         file.write(struct.pack("<q", round(ahead * 1_000_000)))
 
 
-def with_clock(folder: Path, command: list[str]) -> list[str]:
-    """Return the command of a Redis in `folder` whose clock `set_clock` sets.
+def with_clock(folder: Path, command: list[Any]) -> list[Any]:
+    """Return the command of a Redis or a PostgreSQL in `folder` whose clock `set_clock` sets.
 
     Raises `ServerNotInstalled` without a C compiler.
     """

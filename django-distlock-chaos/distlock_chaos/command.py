@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.management.subcommands.server import _ended_by_signals
+from distlock.management.interrupts import ended_by_signals
 from distlock_chaos.server import ServerError
 
 if TYPE_CHECKING:
@@ -24,6 +24,11 @@ HELP = (
     "own ZooKeeper servers and worker processes on loopback, which needs an installed ZooKeeper "
     "and Java, or with --engine redis a Redis server, and does not touch the servers of the site."
 )
+EXAMPLES = {
+    "chaos": "two minutes on an ensemble of three",
+    "chaos --seconds 600 --seed 42": "ten minutes, in an order that can be repeated",
+    "chaos --engine redis": "the same on a Redis",
+}
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -127,7 +132,7 @@ def _histories(command: BaseCommand, options: dict[str, Any]) -> Iterator[list[E
                 events = history.read(options["check"])
             else:
                 run = harness.Options(**size, seed=seed, only=tuple(options["fault"]))
-                with _ended_by_signals():
+                with ended_by_signals():
                     events = harness.run(run, command.stderr.write)
             for name, write in (("history", history.write), ("edn", edn.write)):
                 if path := options[name]:

@@ -67,7 +67,7 @@ class TcpProxy:
 
     def drop(self) -> None:
         """Close every connection; new ones are accepted."""
-        self._do(self._link.drop)
+        self._run(self._link.drop())
 
     def black_hole(self, direction: Direction = "both") -> None:
         """Keep connections open and accept new ones, but forward nothing in `direction`."""
@@ -160,18 +160,21 @@ class _Link:
             # otherwise asyncio forgets to close that socket.
             await asyncio.sleep(0)
             server.close()
-        self.drop()
+        await self.drop()
 
-    def drop(self) -> None:
-        for connection in self.connections:
+    async def drop(self) -> None:
+        """Return once the server has been told: it must not answer into a dead connection."""
+        for connection in (dropped := [*self.connections]):
             connection.cancel()
+        if dropped:
+            await asyncio.wait(dropped)
 
     async def close(self) -> None:
         await self.refuse()
         # A task whose client was accepted just now must begin in order to close its sockets.
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.sleep(0)
-            self.drop()
+            await self.drop()
             await asyncio.wait(others, timeout=0.1)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -30,7 +30,7 @@ root_doc = "docs/index"
 FIRST_PAGES = {root_doc, "benchmarks/README"}
 include_patterns = [
     *("README.md", "CHANGELOG.md", "benchmarks/*.md"),
-    *("django-distlock-chaos/README.md", "example_project/README.md"),
+    *("django-distlock-chaos/README.md", "example_project/README.md", "tests/premises/README.md"),
     "docs/**",
 ]
 exclude_patterns = ["docs/site/**"]

@@ -8,15 +8,17 @@ from __future__ import annotations
 import io
 import os
 import sys
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import django
 from django.core.management import call_command
 from PIL import Image
 
-from example_project.shop.runner import WebServer, backing, environment
+from example_project.shop.runner import WebServer, backing, environment, redis_backing
 from tests.browser.chromium import Chromium, Tab
 from tests.browser.site import LIST, detail
 from tests.kit.helpers import ROOT, eventually
@@ -28,6 +30,8 @@ IMAGES = ROOT / "docs" / "images"
 SETTINGS = "docs.site.staged"
 CUSTOMERS = 10
 SCHEMES = ("light", "dark")
+#: The picture of the page for a busy lock.
+REFUSAL = "busy-page"
 #: How long somebody has looked at the page before, so that a history has something to show.
 HISTORY_SECONDS = 40
 
@@ -72,14 +76,14 @@ BUSY = [
         ready="""[...document.querySelectorAll('tr[data-key^="stock:"]')]
             .some((row) => row.dataset.waiting >= 4) &&
             !document.querySelector(".distlock-note")""",
-        heights={1280: 800, 390: 844},
+        heights={1280: 900, 390: 1200},
     ),
     Picture(
         name="admin-lock",
         path=detail("stock:camera"),
-        ready="""document.querySelector("tr[data-state=holds]") !== null &&
-            document.querySelectorAll("tr[data-state=waits]").length >= 4""",
-        heights={1280: 1000},
+        ready="""document.querySelector("[data-state=holds]") !== null &&
+            document.querySelectorAll("[data-state=waits]").length >= 4""",
+        heights={1280: 720},
     ),
 ]
 
@@ -99,7 +103,9 @@ def main(names: list[str]) -> None:
     )
     with ExitStack() as stack:
         stack.enter_context(backing(temporary_database=True, zookeeper=True))
+        stack.enter_context(redis_backing())
         call_command("fill_shelves")
+        remember_an_hour()
         for name, value in (("PAYMENT_SECONDS", "0.8"), ("LOCK_SECONDS", "15")):
             stack.enter_context(environment(name, value))
         server = stack.enter_context(WebServer(processes=1, threads=CUSTOMERS + 8))
@@ -110,6 +116,8 @@ def main(names: list[str]) -> None:
                 f"http://127.0.0.1:{server.port}", color_scheme=scheme
             )
             tab(lambda page: log_in(page, fill_shelves.USER, fill_shelves.PASSWORD))
+        if not names or REFUSAL in names:
+            take_refusal(tabs)
         if shop:
             with Crew() as crew:
                 crew.hold("stock:camera")
@@ -125,17 +133,55 @@ def main(names: list[str]) -> None:
             take(tabs, picture)
 
 
+def remember_an_hour() -> None:
+    """Let the shop have been busy for an hour, with a rush at half time."""
+    from distlock import minutes  # noqa: PLC0415 - after django.setup()
+
+    now = int(time.time()) // 60
+    waits = {"stock:<sku>": 5, "delivery:<fleet>": 6, "catalogue:<season>": 3}  # of the buckets
+    minutes.write(
+        {
+            (now - ago, "default", template, kind, bucket): 6
+            for ago in range(2, 60)
+            for template, usual in sorted(waits.items())
+            for kind, bucket in (("hold", 6), ("wait", usual + max(0, 5 - abs(ago - 30) // 3)))
+        },
+        "default",
+    )
+
+
+def take_refusal(tabs: dict[str, Tab]) -> None:
+    """Write the pictures of the page that a browser gets for a busy lock."""
+    # After django.setup().
+    from django.test import RequestFactory, override_settings  # noqa: PLC0415
+
+    from distlock import LockBusy  # noqa: PLC0415
+    from distlock.responses import refusal  # noqa: PLC0415
+
+    request = RequestFactory().get("/buy/lamp", headers={"accept": "text/html"})
+    ours = {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [ROOT / "distlock" / "templates"],  # not the shop's
+    }
+    with override_settings(TEMPLATES=[ours], DEBUG=False):
+        html = refusal(request, LockBusy("stock:lamp")).content.decode()
+    for scheme, tab in tabs.items():
+        tab.resize(560, 300)
+        tab(lambda page: page.goto("about:blank"))  # the shop's content security policy
+        tab(lambda page: page.set_content(html))
+        taken = tab(lambda page: page.screenshot())
+        (IMAGES / f"{REFUSAL}-560-{scheme}.png").write_bytes(smaller(taken))
+
+
 def log_in(page: Page, user: str, password: str) -> None:
     page.goto(f"/admin/login/?next={LIST}")
-    # The other apps are of no interest here.
-    page.evaluate("localStorage.setItem('django.admin.navSidebarIsOpen', 'false')")
     page.fill("#id_username", user)
     page.fill("#id_password", password)
     page.press("#id_password", "Enter")
     page.wait_for_selector("#distlock-live")
 
 
-def take(tabs: dict[str, Tab], picture: Picture) -> None:
+def take(tabs: dict[str, Tab], picture: Picture, folder: Path = IMAGES) -> None:
     """Write the pictures of a page in each width and theme."""
     for width, height in picture.heights.items():
         for tab in tabs.values():
@@ -148,7 +194,7 @@ def take(tabs: dict[str, Tab], picture: Picture) -> None:
         )
         for scheme, tab in tabs.items():
             taken = tab(lambda page: page.screenshot())
-            (IMAGES / f"{picture.name}-{width}-{scheme}.png").write_bytes(smaller(taken))
+            (folder / f"{picture.name}-{width}-{scheme}.png").write_bytes(smaller(taken))
 
 
 def smaller(png: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Starts what the shop needs (database, ZooKeeper, Redis, gunicorn) and ends all of it again.
+"""Starts what the shop needs (databases, ZooKeeper, Redis, gunicorn) and ends all of it again.
 
 Everything is a context manager, and every child is guarded: it ends with this process,
 be that in order, by Ctrl-C, SIGTERM or an exception, or by SIGKILL.
@@ -21,13 +21,16 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured  # psycopg may be missing
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import DatabaseError, connection, connections
 from django.test import override_settings
 
-from distlock import DistlockError, zk_lock
+from distlock import DistlockError, history, zk_lock
 from distlock_chaos.guard import GuardedProcess
 from distlock_chaos.install import ServerError
+from distlock_chaos.postgres_server import Postgres
+from example_project.settings import database
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -41,8 +44,8 @@ class ServerFailed(CommandError):
     """gunicorn ended, or did not answer in time. The message holds the end of its log."""
 
 
-class NoRedis(CommandError):
-    """No Redis can hold locks for this process. The message says why."""
+class NoServer(CommandError):
+    """No server of this kind can hold locks for this process. The message says why."""
 
 
 @contextmanager
@@ -72,16 +75,18 @@ def backing(*, temporary_database: bool, zookeeper: bool) -> Iterator[None]:
             stack.enter_context(_use_database(Path(folder, "sale.sqlite3")))
         if zookeeper and not os.environ.get("DISTLOCK_HOSTS"):
             hosts = stack.enter_context(_zookeeper())
-            stack.enter_context(_use_servers(hosts, alias="default", variable="DISTLOCK_HOSTS"))
+            stack.enter_context(_use_servers(hosts, "default", "DISTLOCK_HOSTS"))
         call_command("migrate", interactive=False, verbosity=0)
         yield
 
 
 @contextmanager
-def redis_backing() -> Iterator[None]:
+def redis_backing(*, wait: bool = True) -> Iterator[None]:
     """Provide a Redis to the alias `redis`, in this process and its children.
 
-    The server that `DISTLOCK_REDIS` names is used as it is. Raises `NoRedis` if there is none.
+    The server that `DISTLOCK_REDIS` names is used as it is. Raises `NoServer` if there is none.
+
+    :param wait: whether to wait until it grants locks, which one that has just started does not
     """
     with ExitStack() as stack:
         try:
@@ -89,13 +94,33 @@ def redis_backing() -> Iterator[None]:
                 from distlock_chaos.redis_server import Redis  # noqa: PLC0415 - redis-py may be missing
 
                 hosts = stack.enter_context(Redis()).hosts
-                stack.enter_context(_use_servers(hosts, alias="redis", variable="DISTLOCK_REDIS"))
-            with zk_lock("sale", using="redis", timeout=30):  # an old server, for one, refuses
-                pass  # and one that has just started grants nothing at first
+                stack.enter_context(_use_servers(hosts, "redis", "DISTLOCK_REDIS"))
+            if wait:
+                with zk_lock("sale", using="redis", timeout=30):  # an old server, for one, refuses
+                    pass
         except ImportError as error:
-            raise NoRedis("Install redis-py with `pip install 'redis[hiredis]'`.") from error
+            raise NoServer("Install redis-py with `pip install 'redis[hiredis]'`.") from error
         except (ServerError, DistlockError) as error:
-            raise NoRedis(str(error)) from error
+            raise NoServer(str(error)) from error
+        yield
+
+
+@contextmanager
+def postgresql_backing() -> Iterator[None]:
+    """Provide a PostgreSQL to the alias `postgresql`, as `redis_backing` does."""
+    with ExitStack() as stack:
+        try:
+            if not os.environ.get("DISTLOCK_POSTGRESQL"):
+                url = stack.enter_context(Postgres()).url
+                usual = {**connection.settings_dict, "OPTIONS": {}}
+                connections.settings["locks"] = {**usual, **database(url)}
+                variable = "DISTLOCK_POSTGRESQL"
+                stack.enter_context(_use_servers("database:locks", "postgresql", variable, url))
+            call_command("migrate", "distlock", database="locks", verbosity=0)
+            with zk_lock("sale", using="postgresql", timeout=30):
+                pass
+        except (ServerError, DatabaseError, DistlockError, ImproperlyConfigured) as error:
+            raise NoServer(str(error)) from error
         yield
 
 
@@ -109,6 +134,7 @@ def _use_database(path: Path) -> Iterator[None]:
         with environment("DATABASE_URL", f"sqlite:///{path}"):
             yield
     finally:
+        history.flush()  # what this process has counted belongs there
         connection.close()
         connection.settings_dict["NAME"] = before
 
@@ -141,11 +167,11 @@ def _zookeeper() -> Iterator[str]:
 
 
 @contextmanager
-def _use_servers(hosts: str, *, alias: str, variable: str) -> Iterator[None]:
+def _use_servers(hosts: str, alias: str, variable: str, value: str = "") -> Iterator[None]:
     """Let this process and, by the variable, its children find the locks of an alias there."""
     known = settings.DISTLOCK
     aliases = {**known, alias: {**known["default"], "HOSTS": hosts}}
-    with override_settings(DISTLOCK=aliases), environment(variable, hosts):
+    with override_settings(DISTLOCK=aliases), environment(variable, value or hosts):
         yield
 
 

@@ -9,6 +9,7 @@ the database and the provider.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Protocol
 from uuid import UUID
 
@@ -44,17 +45,8 @@ def zk(sku: str, *, buyer: str, key: UUID, using: str = "default") -> Order:
     and writes nothing. What remains is a stop between the last check and the COMMIT: no fence
     refuses that write.
     """
-    with zk_lock(f"stock:{sku}", timeout=settings.LOCK_SECONDS, using=using) as hold:
+    with zk_lock("stock:<sku>", sku=sku, timeout=settings.LOCK_SECONDS, using=using) as hold:
         return _sell(sku, buyer=buyer, key=key, hold=hold)
-
-
-def redis(sku: str, *, buyer: str, key: UUID) -> Order:
-    """The same as `zk`, with the lock on Redis: another alias, and nothing else.
-
-    The two locks do not exclude each other, so a product needs one of them for all its writers.
-    The shop's other writers (`till`) use ZooKeeper.
-    """
-    return zk(sku, buyer=buyer, key=key, using="redis")
 
 
 def conditional(sku: str, *, buyer: str, key: UUID) -> Order:
@@ -116,9 +108,17 @@ STRATEGIES: dict[str, Strategy] = {
     "conditional": conditional,
     "zk": zk,
     "zk_fenced": till.sell,
-    "redis": redis,
+    # Another alias, and nothing else. Locks of two aliases do not exclude each other, so a product
+    # needs one of them for all its writers. The shop's other writers (`till`) use ZooKeeper.
+    "redis": partial(zk, using="redis"),
+    "postgresql": partial(zk, using="postgresql"),
 }
-LOCKED = {"zk": "default", "zk_fenced": "default", "redis": "redis"}
+LOCKED = {
+    "zk": "default",
+    "zk_fenced": "default",
+    "redis": "redis",
+    "postgresql": "postgresql",
+}
 """Those that hold the lock `stock:<sku>`, and must sell exactly what there is; with its alias."""
 
 

@@ -44,9 +44,9 @@ def transfer(number: int) -> None:
     while True:
         time.sleep(ROUND_SECONDS - time.time() % ROUND_SECONDS)
         try:
-            with label(f"{name} pays {other}"), zk_lock(f"account:{name}", timeout=None):
+            with label(f"{name} pays {other}"), zk_lock("account:<name>", name=name, timeout=None):
                 time.sleep(1)
-                with zk_lock(f"account:{other}", timeout=None):
+                with zk_lock("account:<name>", name=other, timeout=None):
                     pass
         except DistlockError as error:  # somebody has to give way
             print(error, flush=True)  # noqa: T201 - into the log

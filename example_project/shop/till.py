@@ -39,7 +39,7 @@ def sell(sku: str, *, buyer: str, key: UUID) -> Order:
     :raises StaleToken: this process stood still while somebody else was served
     :raises LockBusy, LockUnavailable, LockLost: as `zk_lock`
     """
-    with zk_lock(f"stock:{sku}", timeout=settings.LOCK_SECONDS) as hold:
+    with zk_lock("stock:<sku>", sku=sku, timeout=settings.LOCK_SECONDS) as hold:
         order = Order.objects.filter(idempotency_key=key).first()
         if order is None:
             product = Product.objects.fenced(hold).claim(sku=sku)
@@ -66,7 +66,7 @@ def sell(sku: str, *, buyer: str, key: UUID) -> Order:
 def put_back(order: Order) -> bool:
     """Put the piece of an order back on the shelf, and return whether it was still unpaid."""
     # The buyer may just now come back for it.
-    with zk_lock(f"stock:{order.product.sku}") as hold:
+    with zk_lock("stock:<sku>", sku=order.product.sku) as hold:
         still = Order.objects.filter(pk=order.pk, status=Order.Status.RESERVED)
         with transaction.atomic():
             deleted, _ = still.delete()
@@ -80,7 +80,7 @@ def put_back(order: Order) -> bool:
 
 def recount(sku: str, counted: int) -> int:
     """Take over what the warehouse has counted, and return what is for sale."""
-    with zk_lock(f"stock:{sku}") as hold:
+    with zk_lock("stock:<sku>", sku=sku) as hold:
         product = Product.objects.fenced(hold).claim(sku=sku)
         reserved = product.orders.filter(status=Order.Status.RESERVED).count()  # on its shelf
         product.quantity = max(counted - reserved, 0)
@@ -90,7 +90,7 @@ def recount(sku: str, counted: int) -> int:
 
 def restock(sku: str, quantity: int) -> None:
     """Put new pieces on an empty shelf."""
-    with zk_lock(f"stock:{sku}") as hold:
+    with zk_lock("stock:<sku>", sku=sku) as hold:
         Product.objects.fenced(hold).filter(sku=sku, quantity__lt=1).update(quantity=quantity)
 
 
@@ -102,6 +102,8 @@ def place_in_line(sku: str, ticket: str) -> int | None:
     """
     line: list[str] | None = cache.get(f"line:{sku}")
     if line is None:
-        line = [participant.label for participant in zk_lock(f"stock:{sku}").participants()]
+        on_redis = Product.objects.filter(sku=sku, strategy=Product.Strategy.REDIS).exists()
+        lock = zk_lock("stock:<sku>", sku=sku, using="redis" if on_redis else "default")
+        line = [participant.label for participant in lock.participants()]
         cache.set(f"line:{sku}", line, LINE_SECONDS)
     return next((n for n, label in enumerate(line) if label.endswith(f"/{ticket}/")), None)

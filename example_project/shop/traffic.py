@@ -126,7 +126,7 @@ class Traffic:
         asked = threading.Event()
         with (
             label("yearly report"),
-            zk_lock("report:inventory", timeout=None, on_revoke=lambda _: asked.set()),
+            zk_lock("report:<of>", of="inventory", timeout=None, on_revoke=lambda _: asked.set()),
         ):
             deadline = time.monotonic() + 60
             while time.monotonic() < deadline and not asked.wait(0.5) and not self._closed.is_set():
@@ -134,16 +134,16 @@ class Traffic:
         self._pause(5, 10)
 
     def _read_catalogue(self, _: str) -> None:
-        with label("GET /catalogue/"), zk_rwlock("catalogue:spring").read:
+        with label("GET /catalogue/"), zk_rwlock("catalogue:<season>", season="spring").read:
             self._pause(1, 4)
 
     def _edit_catalogue(self, _: str) -> None:
-        with label("POST /catalogue/"), zk_rwlock("catalogue:spring").write:
+        with label("POST /catalogue/"), zk_rwlock("catalogue:<season>", season="spring").write:
             self._pause(2, 3)
         self._pause(4, 10)
 
     def _deliver(self, _: str) -> None:
-        with label("delivery"), zk_semaphore("delivery:vans", 2, timeout=None):
+        with label("delivery"), zk_semaphore("delivery:<fleet>", 2, timeout=None, fleet="vans"):
             self._pause(2, 6)
 
     def _import_prices(self, _: str) -> None:

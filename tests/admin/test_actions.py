@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import os
+import re
+import socket
 from threading import Event
+from typing import Any
 
 import pytest
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
@@ -52,14 +56,14 @@ def test_it_is_logged_who_did_what_to_whom(tree: Tree, operator: Client) -> None
         path = stand(tree, "stock:1", data="o1")
         token = the_lock("stock:1").holders[0].participant.token
         for action in ACTIONS:
-            operator.post(form("stock:1", action))
+            operator.post(form("stock:1", action), {"reason": " it is stuck\n"})
     asked, broken = LogEntry.objects.order_by("pk")
     assert (asked.action_flag, broken.action_flag) == (CHANGE, DELETION)
     for entry in (asked, broken):
         assert entry.user.get_username() == "operator"
         assert entry.object_repr == "stock:1"
         assert entry.get_admin_url() == address("stock:1")
-    node = f"({path}, token {token})."
+    node = f"({path}, token {token}). Reason: it is stuck"
     assert asked.get_change_message() == f"Asked o1 to release stock:1 {node}"
     assert broken.get_change_message() == f"Broke the lock of o1 on stock:1 {node}"
 
@@ -183,6 +187,34 @@ def test_a_limit_is_set_for_all_after_a_confirmation_and_unset(
         zk_semaphore("mail", 3).release(3)
         assert operator.post(address("@leases", "limit"), {"limit": 1}).status_code == 404
     assert [entry.action_flag for entry in LogEntry.objects.all()] == [CHANGE, CHANGE]
+
+
+def test_a_process_is_asked_to_release_all_that_it_holds(
+    tree: Tree, operator: Client, make_operator: MakeOperator
+) -> None:
+    process = f"{socket.gethostname()}:{os.getpid()}"
+    asked: list[str] = []
+    search = {"q": process}
+
+    def lock(key: str) -> Any:
+        return zk_lock(key, on_revoke=lambda _: asked.append(key))
+
+    with cleared(tree), lock("a"), lock("b"):
+        stand(tree, "of-a-peer")
+        link = re.search(
+            r'id="distlock-ask-all" href="([^"]+)"', markup(operator.get(LIST, search))
+        )
+        assert link
+        ask = html.unescape(link[1])
+        viewer = make_operator("view_lock", name="viewer")
+        assert "distlock-ask-all" not in markup(viewer.get(LIST, search))
+        assert viewer.post(ask).status_code == 403
+        assert "of-a-peer" not in said(operator.get(ask))
+        assert asked == []
+        answer = operator.post(ask, {"reason": "a deploy"}, follow=True)
+        eventually(lambda: sorted(asked) == ["a", "b"], PATIENCE)
+        assert said(answer).count("Reason: a deploy") == 2
+    assert LogEntry.objects.filter(change_message__endswith="Reason: a deploy").count() == 2
 
 
 # --- who may -------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from distlock import escape_key, zk_lease, zk_lock
 from distlock.admin import model_admin
 from distlock.inspection.tree import snapshot
 from tests.admin.tools import LIST, MakeOperator, address, keys, markup, of, rows, said
-from tests.inspection.tools import cleared, stand, the_lock
+from tests.inspection.tools import cleared, draw_ticket, stand, the_lock
 from tests.kit.tools import PATIENCE, Tree
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
@@ -38,7 +38,8 @@ def test_all_that_a_participant_says_is_shown(tree: Tree, operator: Client) -> N
         stand(tree, "key")
         page = operator.get(address("key"))
         assert [state for state, _ in rows(page)] == ["holds", "waits"]
-        assert "POST /buy/42 Host web<1> Process 4711 Thread or task Thread-7" in said(page)
+        assert "holds POST /buy/42 web<1>:4711 Thread-7" in said(page)
+        assert "Host web<1> Process 4711 Thread or task Thread-7" in said(page)
         assert "web<1>" not in markup(page)
         lock = the_lock("key")
         for one in (*lock.holders, *lock.waiters):
@@ -47,7 +48,7 @@ def test_all_that_a_participant_says_is_shown(tree: Tree, operator: Client) -> N
             assert one.since is not None
             assert f"{localtime(one.since):%Y-%m-%d %H:%M:%S %z}" in said(page)
         assert "a peer that does not say who it is" in said(page)
-        assert re.search(r"holds, came \d.* ago .* waits for \d", said(page))
+        assert re.search(r"Thread-7 under \d+\.\d s .* 1\. a peer .* \d+\.\d s", said(page))
 
 
 @pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/St_Johns"])
@@ -63,7 +64,7 @@ def test_all_times_have_one_format_and_a_zone(
         confirmation = operator.get(of(holder, "key", "break"))
         operator.post(of(holder, "key", "break"))
         stand(tree, "key")
-        answers = [operator.get(one) for one in (LIST, address("key"), address("@leases/export"))]
+        answers = [operator.get(one) for one in (address("key"), address("@leases/export"))]
         for page in map(said, [*answers, confirmation]):
             times = re.findall(r"\d\d:\d\d:\d\d(?: \S+)?", page)
             assert times
@@ -78,21 +79,39 @@ def test_the_queue_is_in_order(tree: Tree, operator: Client) -> None:
         page = operator.get(address("key"))
         names = [path.rpartition("/")[2] for path in paths]
         assert rows(page) == [("holds", names[0]), *(("waits", name) for name in names[1:])]
-        assert "1. waits" in said(page)
-        assert "3. waits" in said(page)
+        assert "1. a peer" in said(page)
+        assert "3. a peer" in said(page)
+
+
+def test_tasks_that_wait_for_their_turn_are_counted(tree: Tree, operator: Client) -> None:
+    with cleared(tree):
+        for _ in range(3):
+            draw_ticket(tree, "key")
+        for page in (address("key"), LIST):
+            assert " 3 tasks wait " in said(operator.get(page)), page
+        stand(tree, "key")
+        (holder,) = the_lock("key").holders
+        warning = said(operator.get(of(holder, "key", "break")))
+        assert "It is free for the next Celery task, or for whoever asks before it." in warning
 
 
 def test_of_a_long_queue_the_first_are_shown_and_the_rest_is_counted(
     tree: Tree, operator: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_admin, "DEPTH", 2)
+    monkeypatch.setattr(model_admin, "DEPTH", 5)
+    monkeypatch.setattr(model_admin, "SHORT", 3)
     with cleared(tree):
-        for _ in range(6):
-            stand(tree, "key")
-        page = operator.get(address("key"))
-        assert len(rows(page)) == 3
-        assert "and 3 more waiters" in said(page)
-        assert "1 holder · 5 waiters" in said(page)
+        for number in range(8):
+            said_by = {"v": 1, "owner": f"o{number}", "host": f"web-{number % 2}", "pid": 7}
+            stand(tree, "key", data=json.dumps(said_by).encode())
+        page, everything = operator.get(address("key")), operator.get(address("key", all=1))
+        assert len(rows(page)) == 4
+        assert re.search(r"web-1:7 3 waiters 1\. .* 3\. .* web-0:7 2 waiters 2\. ", said(page))
+        assert "and 4 more waiters" in said(page)
+        assert "1 holder · 7 waiters" in said(page)
+        assert f'href="{address("key", all=1).rpartition("/")[2]}"' in markup(page)
+        assert len(rows(everything)) == 6
+        assert "and 2 more waiters" in said(everything)
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
 import pytest
 from django.test import Client
 
+from distlock import process
 from distlock.history import Event
 from distlock.models import LockEvent
+from distlock.owner.hold import REASONS
 from tests.admin.tools import MakeOperator, address, markup, said
 from tests.kit.losses import SetOptions
 
@@ -69,6 +72,48 @@ def test_the_list_has_all_events_to_search_and_to_filter(operator: Client) -> No
     assert "1 min 15 s" in said(page)
     assert "stock:1" not in said(operator.get(EVENTS, {"q": "ock:2"}))
     assert "GET /a" not in said(operator.get(EVENTS, {"kind__exact": "busy"}))
+
+
+@pytest.mark.usefixtures("kept")
+def test_an_outage_is_one_row_which_unfolds(operator: Client) -> None:
+    start = time.time() // 3600 * 3600
+    session = f"Lost: {REASONS['session']}."
+    for number in range(50):
+        recorded(f"stock:{number}", "failed", at=start + number, detail="No answer.")
+        recorded(f"stock:{number}", "lost", at=start + number, detail=session)
+    recorded("stock:1", "failed", at=start + 100, using="other")
+    recorded("stock:1", "failed", at=start - 1)
+    for number in range(2):  # of processes that stood still
+        recorded("stock:8", "lost", at=start - 4000 + number, detail=session, owner="GET /buy/8")
+    recorded("stock:7", "broken", at=start + 9, detail="Lost: its node is gone.")
+    page = operator.get(EVENTS)
+    assert re.findall(r'<li data-kind="(\w+)', markup(page)) == [
+        "failed",
+        "lost",
+        "broken",
+        "failed",
+        "lost",
+        "lost",
+    ]
+    assert said(page).count(f"GET /buy/8 {process.this.host}:{process.this.pid} Lost: ") == 2
+    assert "outage 100 events on default" in said(page)
+    assert "broken stock:7" in said(page)
+    dates = re.findall(r'[?]at__day=[^"]*', markup(page))
+    assert len(dates) == len(set(dates))
+    of_one = operator.get(EVENTS, {"q": "stock:1"})  # and of ten to nineteen
+    assert "outage 22 events on default" in said(of_one)
+    assert (
+        markup(operator.get(EVENTS, {"each": "1", "kind__exact": "lost"})).count("<li data") == 52
+    )
+
+
+@pytest.mark.usefixtures("kept")
+def test_events_are_chosen_by_how_long_they_took(operator: Client) -> None:
+    recorded("waited", waited=70.0, held_for=None)
+    recorded("held", waited=0.0, held_for=70.0)
+    recorded("short", waited=59.0, held_for=59.0)
+    page = operator.get(EVENTS, {"lasted": 60})
+    assert sorted(re.findall(r"<b>(\w+)</b>", markup(page))) == ["held", "waited"]
 
 
 def test_it_can_be_read_only(operator: Client) -> None:

@@ -64,6 +64,7 @@ class Hostile:
         for kind, key in zip(KINDS, self.keys, strict=True):
             self._make(f"{key}/{kind}", data, sequence=True)
         self._make("@tickets/key/task-", data, sequence=True)
+        self._make("@tickets/nameless/task", data[:1])
         leases = [f"@leases/lease{number}" for number in range(len(data))]
         for path, one in zip(leases, data, strict=True):
             self._make(path, [one])
@@ -93,10 +94,10 @@ def test_every_page_and_command_shows_them(tree: Tree, operator: Client, zone: s
         pages = [f"{LIST}?{urlencode({'p': page})}" for page in range(1, 6)]
         for page in [*pages, f"{LIST}?_fragment=1", *map(address, hostile.keys)]:
             assert operator.get(page).status_code == 200, page
-        for command in (["list"], ["list", "--json"], ["doctor"], ["sweep"]):
+        for command in (["list"], ["list", "-o", "json"], ["doctor"], ["sweep"]):
             status, _, errors = run(*command)
             assert status in (0, 1, 3), (command, errors)  # 3 of `sweep`: some are no lease's
-        for key in (*KINDS, "key"):
-            for command in (["show"], ["show", "--json"], ["revoke", "--all"]):
+        for key in (*KINDS, "key", "nameless"):
+            for command in (["show"], ["show", "-o", "json"], ["revoke", "--all"]):
                 status, _, errors = run(*command, key)
                 assert status in (0, 1), (command, key, errors)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from django.test import Client
 from pytest_django import Settings
 
 from distlock import zk_lease, zk_lock
 from distlock.admin import model_admin
+from distlock.engine.hosts import settings_of
 from distlock.inspection.wait_graph import deadlocks
+from distlock_chaos.ports import free_ports
 from tests.admin.tools import LIST, address, keys, markup, said
 from tests.inspection.tools import cleared, stand
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
@@ -56,6 +60,41 @@ def test_searched_chosen_and_sorted(
         lease.release()
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("web-3:412", ["b", "a", "c"]),
+        ("web-4", ["a"]),
+        ("THREAD-9", ["c"]),
+        ("buy", ["b"]),
+        ("nightly", ["export"]),
+    ],
+)
+def test_searched_by_host_process_task_and_request(
+    tree: Tree, operator: Client, text: str, expected: list[str]
+) -> None:
+    lease = zk_lease("export", 600, owner="nightly")
+    assert lease.acquire()
+    with cleared(tree):
+        stand_at(tree, "a", "web-4")
+        stand_at(tree, "a", "web-3")
+        stand_at(tree, "b", "web-3", label="POST /buy/")
+        for _ in range(2):
+            stand_at(tree, "b", "web-5")
+        stand_at(tree, "c", "web-3", worker="Thread-9")
+        stand_at(tree, "d", "web-33")
+        page = operator.get(LIST, {"q": text})
+        assert keys(page) == expected
+        assert ("web-3:412 : holds 2 locks, waits 1 time" in said(page)) == (text == "web-3:412")
+        lease.release()
+
+
+def stand_at(tree: Tree, key: str, host: str, **facts: str) -> str:
+    """Make a node of a process."""
+    said_by = {"v": 1, "owner": f"{key} {host}", "host": host, "pid": 412, **facts}
+    return stand(tree, key, data=json.dumps(said_by).encode())
+
+
 def test_the_column_that_it_is_sorted_by_is_said(tree: Tree, operator: Client) -> None:
     with cleared(tree):
         stand(tree, "a")
@@ -66,14 +105,6 @@ def test_the_column_that_it_is_sorted_by_is_said(tree: Tree, operator: Client) -
         page = markup(operator.get(f"{LIST}?o=key"))
         assert page.count('aria-sort="ascending"') == 1
         assert '<a href="?o=waiting" id="distlock-sort-waiting"' in page
-
-
-def test_a_search_text_of_10000_characters_is_cut_and_that_is_said(operator: Client) -> None:
-    page = operator.get(LIST, {"q": "é" * 10_000})
-    assert page.status_code == 200
-    assert "Only the first 200 characters of that text are searched for." in said(page)
-    assert "é" * 200 in markup(page)
-    assert "é" * 201 not in markup(page)
 
 
 def test_markup_in_a_key_and_in_what_a_node_says_is_text(tree: Tree, operator: Client) -> None:
@@ -112,10 +143,41 @@ def test_each_alias_has_its_list(tree: Tree, operator: Client, two_sessions: Set
     with zk_lock("here"):
         page = operator.get(f"{LIST}?using=other")
         assert "Nobody holds or waits for a lock." in said(page)
-        assert '<a href="?using=other" aria-current="page">other</a>' in markup(page)
-        assert '<a href="?">default</a>' in markup(page)
+        assert '<a href="?using=other" aria-current="page"><b>other</b>' in markup(page)
+        assert '<a href="?"><b>default</b>' in markup(page)
     assert operator.get(f"{LIST}?using=none").status_code == 404
     assert operator.get(address("here", using="none")).status_code == 404
+
+
+def test_a_tab_tells_of_its_alias_what_needs_a_look(
+    tree: Tree, operator: Client, two_sessions: Settings
+) -> None:
+    (port,) = free_ports(1)
+    away = {**two_sessions.DISTLOCK["other"], "HOSTS": f"redis://127.0.0.1:{port}"}
+    two_sessions.DISTLOCK = {**two_sessions.DISTLOCK, "away": away}
+    with cleared(tree):
+        for key, holder, waiter in (("a", "x", "y"), ("b", "y", "x")):
+            stand(tree, key, data=holder)
+            stand(tree, key, data=waiter)
+        assert deadlocks(budget=PATIENCE)
+        tabs = said(operator.get(f"{LIST}?using=other")).partition("Search")[0]
+        engine = settings_of(two_sessions.DISTLOCK["default"]["HOSTS"]).NAME
+        assert f"default {engine} · 2 waiters 1 deadlock" in tabs
+        assert "away Redis not read" in tabs
+
+
+def test_a_poll_is_answered_in_full_only_if_something_has_changed(
+    tree: Tree, operator: Client
+) -> None:
+    with cleared(tree):
+        stand(tree, "a")
+        for page in (f"{LIST}?_fragment=1", address("a", _fragment=1)):
+            first = operator.get(page)
+            again = operator.get(page, headers={"if-none-match": first["ETag"]})
+            assert (again.status_code, again.content) == (304, b"")
+            assert int(again["Distlock-Now"]) > int(first["Distlock-Now"])
+            stand(tree, "a")
+            assert operator.get(page, headers={"if-none-match": first["ETag"]}).status_code == 200
 
 
 def test_a_fragment_has_only_what_changes(tree: Tree, operator: Client) -> None:
@@ -137,7 +199,11 @@ def test_a_deadlock_is_named_on_the_list_and_on_the_pages_of_its_locks(
             stand(tree, key, data=holder)
             stand(tree, key, data=waiter)
         assert deadlocks(budget=PATIENCE)
-        for page in (operator.get(LIST), operator.get(address("a"))):
-            assert "There is a deadlock." in said(page)
-            assert "x waits for b , held by y" in said(page)
-            assert "y waits for a , held by x" in said(page)
+        stand(tree, "blocked", data="x")
+        stand(tree, "other", data="z")
+        for page in (LIST, address("a"), address("blocked")):
+            text = said(operator.get(page))
+            assert "There is a deadlock." in text
+            assert "x waits for b , held by y" in text
+            assert "y waits for a , held by x" in text
+        assert "deadlock" not in said(operator.get(address("other")))

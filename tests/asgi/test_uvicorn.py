@@ -24,7 +24,7 @@ from tests.kit.engines import tree_at
 from tests.kit.helpers import ROOT, eventually
 from tests.kit.tools import PATIENCE, Tree
 
-pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis")]
+pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis", postgresql=False)]
 
 KEY = "key"
 SYNC = ["holds_sync", "forgets_sync"]

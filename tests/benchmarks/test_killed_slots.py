@@ -9,7 +9,7 @@ from benchmarks.contenders.slots import LIBRARIES
 from distlock_chaos.server import ZooKeeper
 
 
-@pytest.mark.engines("zookeeper", "redis")
+@pytest.mark.engines("zookeeper", "redis", postgresql=False)
 def test_the_slot_of_a_killed_process_is_in_use_before_its_session_has_timed_out(
     zookeeper: ZooKeeper,
 ) -> None:

@@ -31,15 +31,23 @@ NAMESPACE = "/example-shop"
 LIST = "/admin/distlock/lock/"
 
 SET_UP = """
-import json, sys, django
+import json, sys, time, django
 django.setup()
 from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
 from django.test import Client
+from distlock import minutes
+from distlock.history import Event
+from distlock.models import LockEvent
 from example_project.shop.models import Product
 call_command("migrate", verbosity=0)
 call_command("fill_shelves")
 Product.objects.update(quantity=100)
+for kind in ("held", "lost"):
+    event = Event(LockEvent.Kind(kind), "default", "job", time.time(), waited=100)
+    event.row().save()
+for kind in ("wait", "hold", "lost"):
+    minutes.write({(int(time.time()) // 60, "default", "old:<job>", kind, 0): 1}, "default")
 sessions = {}
 for name, permissions in json.loads(sys.argv[1]).items():
     user = User.objects.create_user(name, is_staff=True)

@@ -28,7 +28,7 @@ CHANGE, DELETION = 2, 3
 def choose(tab: Tab, key: str, action: str, *, state: str = "holds") -> None:
     """Go from the page of a lock to the confirmation of what to do to somebody."""
     tab.go(detail(key))
-    tab.click(f"tr[data-state={state}] a[data-action={action}]")
+    tab.click(f"[data-state={state}] a[data-action={action}]")
     tab.sees("#distlock-confirm")
 
 
@@ -46,7 +46,7 @@ def test_a_broken_holder_loses_the_lock_to_the_next(
     tab.sees("ul.messagelist li.success", text="a stuck job")
     eventually(lambda: isinstance(holder.error, LockLost), PATIENCE)
     eventually(lambda: waiter.holds, PATIENCE)
-    tab.sees("tr[data-state=holds]", text="a patient job")
+    tab.sees("[data-state=holds]", text="a patient job")
     ((name, flag, message),) = sites.log_entries(key)
     assert (name, flag) == ("breaker", DELETION)
     assert "a stuck job" in message
@@ -64,7 +64,7 @@ def test_a_lock_is_broken_with_the_keyboard_alone(
     def go(page: Page) -> None:
         for selector in (
             f'tr[data-key="{key}"] th a',
-            "tr[data-state=holds] a[data-action=break]",
+            "[data-state=holds] a[data-action=break]",
             CONFIRM,
         ):
             page.wait_for_selector(selector)
@@ -163,7 +163,7 @@ def test_it_is_told_and_drawn_and_ends_when_one_lock_is_broken(
         tab.sees(".distlock-deadlock[role=alert]")
         tab.sees(".distlock-deadlock-drawing svg")
         tab.click(".distlock-deadlock a")  # to one of the locks
-        tab.click("tr[data-state=holds] a[data-action=break]")
+        tab.click("[data-state=holds] a[data-action=break]")
         tab.click("#distlock-confirm input[type=submit]")
         tab.sees("ul.messagelist li.success")
         tab.sees(".distlock-deadlock", count=0)

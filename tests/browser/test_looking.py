@@ -75,15 +75,15 @@ def test_a_node_name_is_shown_on_demand_and_stays_open(
     crew.hold(key, "the first")
     tab = operator(site)
     tab.go(detail(key))
-    name = "tr[data-state=holds] .distlock-path code"
+    name = "[data-state=holds] dl code"
     tab.sees_no(name)
-    tab.click("tr[data-state=holds] .distlock-path summary")
+    tab.click("[data-state=holds] summary")
     tab.sees(name, text="-lock-")
     crew.wait(key, "the second")
-    tab.sees("tr[data-node]", count=2)
+    tab.sees("[data-node]", count=2)
     tab.sees(name, text="-lock-")
-    tab.sees_no("tr[data-state=waits] .distlock-path code")
-    tab.click("tr[data-state=holds] a[data-action=break]")
+    tab.sees_no("[data-state=waits] dl code")
+    tab.click("[data-state=holds] a[data-action=break]")
     tab.sees_no(".distlock-path code")
     tab.click(".distlock-path summary")
     tab.sees(".distlock-path code", text="-lock-")
@@ -121,6 +121,19 @@ def test_rows_stay_in_order_under_the_pointer(
     tab.sees(row(third), count=0)
     assert shown() == [second, first]
     assert tab(lambda page: page.evaluate(SELECTED)) == [second, "a long job"]
+
+
+def test_clocks_run_while_the_server_has_nothing_new_to_say(
+    site: Site, operator: Callable[..., Tab], crew: Crew, key: str
+) -> None:
+    crew.hold(key)
+    tab = operator(site)
+    tab.go(detail(key))
+    clock = "[data-state=holds] time"
+    tab(lambda page: page.wait_for_event("response", lambda answer: answer.status == 304))
+    before = int(tab.text(clock).partition(" ")[0])
+    tab.sees(clock, text=f"{before + 3} s")
+    assert tab(lambda page: page.locator(clock).get_attribute("title"))
 
 
 def test_a_page_whose_login_ends_says_so_and_stops(

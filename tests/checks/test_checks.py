@@ -45,6 +45,27 @@ def test_e002_a_wrong_setting_of_any_alias(settings: Settings) -> None:
     assert "DISTLOCK['inventory']['TIMEOUT']" in said[2].msg
 
 
+@pytest.mark.parametrize(
+    ("options", "command"),
+    [
+        ({"HOSTS": "redis://127.0.0.1:6379/0"}, "pip install 'redis[hiredis]'"),
+        ({"AUTH": [("sasl", "user:password")]}, "pip install pure-sasl"),
+    ],
+)
+def test_e002_a_missing_package_is_named_as_pip_knows_it(
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    command: str,
+) -> None:
+    for engine in ("redis", "zookeeper"):
+        monkeypatch.setattr(f"distlock.engine.{engine}.settings.find_spec", lambda _: None)
+    settings.DISTLOCK = {"default": options}
+    (message,) = messages()
+    assert message.id == "distlock.E002"
+    assert command in str(message.hint)
+
+
 def test_e002_a_wrong_setting_shows_no_password(settings: Settings) -> None:
     wrong = {"NAMESPACE": "redis://:s3cret@h/0", "TIMEOUT": "shop:s3cret@h"}
     settings.DISTLOCK = {"default": {"HOSTS": "zk1", **wrong}}

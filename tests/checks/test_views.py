@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.db import connection, connections, transaction
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.test import Client
 from django.urls import URLPattern, URLResolver, include, path
 from django.utils.decorators import method_decorator
@@ -43,6 +44,20 @@ class LockedBelow(View):
     @zk_locked("stock:<sku>")
     def post(self, request: HttpRequest, sku: str) -> HttpResponse:
         return HttpResponse()
+
+
+@transaction.atomic
+@csrf_exempt
+@zk_locked("stock:<sku>")
+def locked_below_atomic(request: HttpRequest, sku: str) -> HttpResponse:  # noqa: ARG001
+    return HttpResponse()
+
+
+class DispatchBelowAtomic(View):
+    @transaction.atomic(using="default")
+    @zk_locked("stock:<sku>")
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        return super().dispatch(request, *args, **kwargs)
 
 
 class InheritsLockedPost(LockedPost):
@@ -114,6 +129,22 @@ def test_the_wrong_order_is_found_and_each_call_raises(
         Client().post("/stock/lamp/reserve/")
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize("atomic_requests", [True, False])
+def test_a_lock_below_atomic_is_found_also_without_atomic_requests(
+    right: Settings, monkeypatch: pytest.MonkeyPatch, atomic_requests: bool
+) -> None:
+    monkeypatch.setitem(connections.settings["default"], "ATOMIC_REQUESTS", atomic_requests)
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", atomic_requests)
+    views: list[Any] = [locked_below_atomic, DispatchBelowAtomic.as_view()]
+    for view in views:
+        right.ROOT_URLCONF = Urls(path("stock/<sku>/reserve/", view))
+        assert found() == ["distlock.E004"]
+        with pytest.raises(LockInTransaction) as raised:
+            Client().post("/stock/lamp/reserve/")
+        assert ("non_atomic_requests" in str(raised.value)) == atomic_requests
+
+
 def test_views_in_included_and_decorated_patterns_are_found_once(right: Settings) -> None:
     right.ROOT_URLCONF = Urls(
         path("shop/", include([path("<sku>", csrf_exempt(LockedPost.as_view()))])),
@@ -137,6 +168,7 @@ def test_it_is_quiet_for_the_right_orders(right: Settings) -> None:
         path("exempt/<sku>", exempt(api(locked_function))),
         path("above/<sku>", zk_locked("stock:<sku>")(api(function.__wrapped__))),
         path("kept/<sku>", api(zk_locked("stock:<sku>", until="commit")(function.__wrapped__))),
+        path("below/<sku>", zk_locked("stock:<sku>")(transaction.atomic(function.__wrapped__))),
         path("limited/<sku>", api(zk_limited("stock:<sku>", 3)(function.__wrapped__))),
         router_of(method_decorator(exempt, name="dispatch")(type("E", (LockedAction,), {}))),
     )

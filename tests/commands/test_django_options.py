@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from argparse import Namespace
@@ -22,10 +24,12 @@ OPTIONS: Final = (
 )
 REQUIRED: Final = {
     "break": ["k"],
+    "history": ["k"],
     "limit": ["k", "1"],
     "revoke": ["k"],
     "show": ["k"],
     "run": ["--lock", "k"],
+    "why": ["k"],
 }
 
 
@@ -40,6 +44,23 @@ def test_they_mean_the_same_on_both_sides(name: str) -> None:
     assert after == parse(*OPTIONS, name, *required)
     assert (after.settings, after.verbosity, after.traceback) == ("elsewhere", 3, True)
     assert parse(name, *required).verbosity == 1
+
+
+@pytest.mark.parametrize("name", subcommands())
+def test_a_help_has_three_examples_that_work_and_folds_them_away(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    examples = subcommands()[name].EXAMPLES
+    assert len(examples) == 3
+    for line in examples:
+        arguments = shlex.split(re.sub(r" [|>] .*", "", line))
+        assert parse(*arguments).subcommand == arguments[0]
+    with pytest.raises(SystemExit):
+        parse(name, "--help")
+    shown = capsys.readouterr().out
+    assert all(f"  manage.py distlock {line}" in shown for line in examples)
+    assert "--pythonpath" not in shown
+    assert shown.count("Django's own options") == 1
 
 
 def test_what_follows_is_the_commands_own() -> None:

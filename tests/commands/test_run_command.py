@@ -38,7 +38,15 @@ from tests.kit.tools import set_up
 set_up(sys.argv[1], sys.argv[2], SESSION_TIMEOUT=float(sys.argv[3]),
        CONNECT_TIMEOUT=float(sys.argv[4]))
 from django.core.management import execute_from_command_line
+{before}
 execute_from_command_line(["manage.py", "distlock", "run", *sys.argv[5:]])
+"""
+#: Says that it waits: from then on, a signal comes in the middle of the wait, and of no send.
+SAY_THAT_IT_WAITS = """
+from distlock.signals import lock_waits
+def say(over, **_):
+    print("over" if over else "waits", flush=True)
+lock_waits.connect(say)
 """
 
 KEY = "nightly"
@@ -72,9 +80,11 @@ def run(tree: Tree, zookeeper: ZooKeeper) -> Run:
         session_timeout: float = 20,
         connect_timeout: float = PATIENCE,
         hosts: str = zookeeper.hosts,
+        before: str = "",
     ) -> Iterator[subprocess.Popen[str]]:
         times = str(session_timeout), str(connect_timeout)
-        with spawn_python(CODE, hosts, tree.namespace, *times, *arguments) as process:
+        code = CODE.format(before=before)
+        with spawn_python(code, hosts, tree.namespace, *times, *arguments) as process:
             yield process
 
     return started
@@ -200,7 +210,7 @@ def test_what_cannot_be_run_is_refused_before_anything_is_held(
     "option", ["--timeout=-1", "--timeout=nan", "--timeout=soon", "--grace=-1", "-Ex"]
 )
 def test_numbers_are_checked(option: str) -> None:
-    with pytest.raises(CommandError, match="argument"):
+    with pytest.raises(CommandError, match=r"no number of seconds from 0 up|invalid int"):
         call_command("distlock", "run", *LOCK, option, "--", "true")
 
 
@@ -255,10 +265,12 @@ def test_what_ignores_sigterm_gets_sigkill_after_the_grace(run: Run, tree: Tree)
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_ends_the_wait_with_nothing_left(run: Run, tree: Tree, name: str) -> None:
-    with zk_lock(KEY, using="other"), run(*LOCK, "--", "echo", "ran") as process:
+    command = (*LOCK, "--", "echo", "ran")
+    with zk_lock(KEY, using="other"), run(*command, before=SAY_THAT_IT_WAITS) as process:
+        assert said(process) == "waits"
         tree.await_line(KEY, 2)
         process.send_signal(signal.Signals[name])
-        assert process.communicate(timeout=PATIENCE) == ("", "")
+        assert process.communicate(timeout=PATIENCE) == ("over\n", "")
         assert process.returncode == 128 + signal.Signals[name]
         tree.await_line(KEY, 1)
 

@@ -17,7 +17,7 @@ def run(*arguments: str, errors: StringIO | None = None) -> tuple[int, str, str]
     status = 0
     try:
         subcommand, *rest = arguments
-        patient = [] if subcommand in ("limit", "sweep") else ["--budget", f"{PATIENCE}"]
+        patient = [] if subcommand in ("history", "limit", "sweep") else ["--budget", f"{PATIENCE}"]
         call_command("distlock", subcommand, *patient, *rest, stdout=out, stderr=errors)
     except CommandError as error:
         status = error.returncode
@@ -27,7 +27,7 @@ def run(*arguments: str, errors: StringIO | None = None) -> tuple[int, str, str]
 
 def run_json(*arguments: str) -> Any:
     """Run a subcommand that succeeds, and return the document that it writes."""
-    status, out, errors = run(*arguments, "--json")
+    status, out, errors = run(*arguments, "-o", "json")
     assert (status, errors) == (0, "")
     assert out.isascii()
     return json.loads(out)

@@ -55,6 +55,16 @@ def test_after_so_many_turns_the_next_process_gets_it(tree: Tree, make_owner: Ma
     eventually(lambda: not beneficiaries(session_for()), PATIENCE, "nobody who needs the deadline")
 
 
+def test_a_wait_for_longer_than_a_heartbeat_keeps_its_place(
+    tree: Tree, make_owner: MakeOwner
+) -> None:
+    with zk_lock(KEY, using="other"):
+        waiters = {"a": Waiter(tree, make_owner, handoff=3)}
+        waiters["X"] = Waiter(tree, make_owner, "other")
+        session_for().heartbeat._report()
+    assert served(waiters) == "aX"
+
+
 def test_with_nobody_left_the_next_process_gets_it_at_once(
     tree: Tree, make_owner: MakeOwner
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from functools import partial
 from typing import Any
@@ -14,7 +13,7 @@ from distlock.contenders.contender import QueuedContender
 from distlock.session.registry import session_for
 from tests.contenders.tools import KEY, Waiter, quiet
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, held_back
 
 pytestmark = pytest.mark.usefixtures("patient", "tree")
 
@@ -92,25 +91,18 @@ def test_of_those_who_come_at_once_the_first_alone_lists(
     tree: Tree, sent: list[str], make_owner: MakeOwner
 ) -> None:
     lock, session = zk_lock(KEY), session_for()
-    held_back, may_send = threading.Event(), threading.Event()
-
-    def hold_back() -> None:
-        held_back.set()
-        assert may_send.wait(PATIENCE)
 
     def creates_under_way(number: int) -> bool:
         client: Any = session._client  # one that finds another thread sending is queued
         asked = [type(one[0]).__name__ for one in (*client._pending, *client._queue)]
         return asked.count("Create2") == number
 
-    session.soon(hold_back)
-    assert held_back.wait(PATIENCE)  # or the first answer would be read before it
     owners = [make_owner() for _ in range(3)]
     granted = []
-    for number, owner in enumerate(owners, start=1):
-        granted.append(owner.submit(lock.acquire, timeout=3 * PATIENCE))
-        eventually(partial(creates_under_way, number), PATIENCE, "one more create")
-    may_send.set()
+    with held_back(session):  # or the first answer would be read before the last create
+        for number, owner in enumerate(owners, start=1):
+            granted.append(owner.submit(lock.acquire, timeout=3 * PATIENCE))
+            eventually(partial(creates_under_way, number), PATIENCE, "one more create")
     for owner, one in zip(owners, granted, strict=True):
         assert one.result(PATIENCE)
         owner.now(lock.release)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from tests.kit.tools import PATIENCE, await_connection
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from distlock_chaos.proxy import TcpProxy
     from tests.kit.tools import Owner, Tree
 
 
@@ -52,6 +54,34 @@ def test_a_contender_that_joins_hears_of_no_heartbeat_yet(tree: Tree, requests: 
     contender.deadline_renewed()
     assert not contender._attends
     assert not requests
+
+
+def test_a_contender_that_joins_in_an_outage_hears_of_no_heartbeat_yet(
+    tree: Tree, broken_link: TcpProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outage ends before its caller is done, who then finds that there is a connection."""
+    session, told = await_connection(), threading.Event()
+    options: Any = {"key": "key", "data": b"", "settled": lambda: None}
+    contender = QueuedContender(session, tree.path("key"), policy=MUTEX, **options)
+    soon = session.soon
+
+    def be_slow(step: Callable[[], None]) -> None:
+        monkeypatch.setattr(session, "soon", soon)
+        soon(step)
+        broken_link.pass_through()
+        eventually(lambda: contender._attends, PATIENCE)
+        soon(contender.deadline_renewed)
+        soon(told.set)
+        assert told.wait(PATIENCE)
+
+    broken_link.cut()
+    eventually(lambda: not session.connected, PATIENCE)
+    monkeypatch.setattr(session, "soon", be_slow)
+    contender.join()
+    assert told.is_set()
+    eventually(lambda: contender.granted, PATIENCE)
+    contender.leave()
+    tree.await_line("key", 0)
 
 
 def test_a_refused_block_deletes_its_node_once(

@@ -21,7 +21,7 @@ from tests.kit.helpers import ROOT, eventually
 from tests.kit.tools import PATIENCE
 from tests.servers.site import STOP_SECONDS, WebServer, end
 
-pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis")]
+pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis", postgresql=False)]
 
 
 class Site(WebServer):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
 
 from distlock import (
     LockBusy,
@@ -17,11 +21,12 @@ from distlock import (
     zk_locked,
     zk_semaphore,
 )
-from distlock.contrib.prometheus import Metrics
+from distlock.contrib.prometheus import Metrics, fleet
 from distlock.session.registry import session_for
 from distlock_chaos.proxy import TcpProxy
 from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import ROOT, eventually
+from tests.kit.losses import SetOptions
 from tests.kit.tools import PATIENCE, MakeOwner, expire
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
@@ -62,8 +67,15 @@ def metrics() -> Iterator[Metrics]:
 @pytest.fixture
 def samples(metrics: Metrics) -> Samples:
     registry = CollectorRegistry()
-    kept = (metrics.wait, metrics.hold, metrics.held, metrics.acquires, metrics.lost)
-    for metric in (*kept, metrics.node_bytes):
+    kept = (
+        metrics.wait,
+        metrics.hold,
+        metrics.held,
+        metrics.acquires,
+        metrics.lost,
+        metrics.waiting,
+    )
+    for metric in (*kept, metrics.node_bytes, metrics.held_long, metrics.waited_long):
         registry.register(metric)
     return Samples(registry)
 
@@ -86,11 +98,73 @@ def test_a_hold_is_measured_from_the_call_to_its_release(samples: Samples) -> No
     assert 0 < samples("wait_seconds_sum", **labels) < PATIENCE
 
 
+def test_what_has_an_alert_is_counted_from_zero_on(metrics: Metrics) -> None:
+    with zk_lock("k"):
+        pass
+    rules = (ROOT / "distlock/contrib/prometheus/alerts.yml").read_text()
+    rare = re.findall(r'increase\(distlock_(\w+)_total(?:{outcome="(\w+)"})?\[', rules)
+    assert len(rare) == 4
+    for name, outcome in rare:
+        (metric,) = getattr(metrics, name).collect()
+        assert any(one.labels.get("outcome", "") == outcome for one in metric.samples), name
+
+
+def test_a_trace_is_an_exemplar(samples: Samples) -> None:
+    tracer = TracerProvider(shutdown_on_exit=False).get_tracer("site")
+    with tracer.start_as_current_span("GET /") as span, zk_lock("k"):
+        pass
+    with zk_lock("k"):  # outside of it
+        pass
+    found = re.findall(
+        r"distlock_(\w+)_seconds_bucket.* # {trace_id=\"(\w+)\"}",
+        openmetrics.generate_latest(samples.registry).decode(),  # type: ignore[no-untyped-call]
+    )
+    trace = f"{span.get_span_context().trace_id:032x}"
+    assert sorted(found) == [("hold", trace), ("wait", trace)]
+
+
 def test_no_key_is_told(samples: Samples) -> None:
     with zk_lock("stock:secret"), zk_semaphore("mail:secret", 2):
         pass
     assert "distlock_held" in samples.text
     assert "secret" not in samples.text
+
+
+@pytest.mark.parametrize("permits", [0, 1], ids=["mutex", "semaphore"])
+def test_those_who_wait_are_counted_however_their_wait_ends(
+    samples: Samples, make_owner: MakeOwner, permits: int
+) -> None:
+    def lock(timeout: float | None) -> Any:
+        options: Any = {"timeout": timeout, "sku": 42}
+        template = "stock:<sku>"
+        return (
+            zk_semaphore(template, permits, **options) if permits else zk_lock(template, **options)
+        )
+
+    def waiting(count: int) -> None:
+        labels = {"template": "stock:<sku>", "recipe": "Semaphore" if permits else "Mutex"}
+        eventually(lambda: samples("waiting", **labels) == count, PATIENCE, f"{count} waiters")
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(lock(None).aacquire())
+        await asyncio.to_thread(waiting, 2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    first = make_owner()
+    assert first.now(lock(0).acquire)
+    second = make_owner()
+    waits = second.submit(lock(None).acquire)
+    waiting(1)
+    asyncio.run(cancelled())
+    waiting(1)
+    assert not make_owner().now(lock(0.2).acquire)
+    waiting(1)
+    first.now(lock(0).release)
+    assert waits.result(PATIENCE)
+    waiting(0)
+    second.now(lock(0).release)
 
 
 @pytest.mark.usefixtures("holder")
@@ -100,6 +174,15 @@ def test_a_busy_lock_is_an_outcome(samples: Samples) -> None:
     assert samples("acquires_total", outcome="busy") == 1
     assert samples("wait_seconds_sum") >= 0.1
     assert samples("hold_seconds_count") == 0
+
+
+def test_what_lasts_is_counted_while_it_lasts(samples: Samples, set_options: SetOptions) -> None:
+    set_options(HELD_LONG=0.2)
+    set_options("other", WAITED_LONG=0.2)
+    with zk_lock("key"):
+        assert not zk_lock("key", using="other").acquire(timeout=1.5)
+        eventually(lambda: samples("held_long_total", using="default") > 0, PATIENCE)
+    assert samples("waited_long_total", using="other") > 0
 
 
 def test_an_absent_zookeeper_is_an_outcome(broken_link: TcpProxy, samples: Samples) -> None:
@@ -176,8 +259,10 @@ def test_the_how_to_names_all_metrics() -> None:
     registry = CollectorRegistry()
     Metrics(registry)
     page = (ROOT / "docs" / "how-to" / "metrics.md").read_text()
-    rows = re.findall(r"^\| `(distlock_\w+)` \|", page, re.MULTILINE)
+    rows = re.findall(r"^\| (`distlock_.*`) \|", page, re.MULTILINE)
     # A counter's name ends in _total where it is told, and not in the registry.
-    assert {row.removesuffix("_total") for row in rows} == {
-        metric.name for metric in registry.collect()
+    names = {name.removesuffix("_total") for name in re.findall(r"distlock_\w+", " ".join(rows))}
+    assert names == {
+        *(metric.name for metric in registry.collect()),
+        *(f"distlock_fleet_{name}" for name in {**fleet.OF_ALIAS, **fleet.OF_TEMPLATE}),
     }

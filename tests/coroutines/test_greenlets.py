@@ -109,5 +109,5 @@ def test_kazoos_recipes_wait_in_greenlets(tree: Tree, zookeeper: ZooKeeper) -> N
 def test_a_greenlet_is_an_owner_of_its_own_even_if_threads_were_patched_late() -> None:
     pytest.importorskip("gevent")
     with spawn_python(PATCHED_LATE) as process:
-        said, errors = process.communicate(timeout=PATIENCE)
+        said, errors = process.communicate(timeout=PATIENCE * 3)
     assert said == "False\n", errors

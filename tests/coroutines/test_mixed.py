@@ -8,6 +8,8 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
+from pytest_django import Settings
 
 from distlock import (
     NotOwner,
@@ -140,5 +142,31 @@ def test_a_generator_that_its_task_closes_gives_its_lock_back() -> None:
                 assert zk_lock(KEY).held
                 break
         assert not zk_lock(KEY).held
+
+    run(main())
+
+
+def test_a_developer_is_warned_of_a_sync_block_that_stops_the_loop(
+    tree: Tree,  # noqa: ARG001 - the settings
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def block() -> None:
+        with zk_lock(KEY):
+            pass
+
+    async def main() -> None:
+        block()  # without DEBUG nobody is: here warnings are errors
+        settings.DEBUG = True
+        await sync_to_async(block)()
+        async with zk_lock(KEY):
+            block()  # it need not wait
+        with pytest.warns(
+            RuntimeWarning, match=r"with zk_lock\('key'.*stops the event loop"
+        ) as told:
+            block()
+        assert told[0].filename == __file__
+        monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+        block()
 
     run(main())

@@ -92,20 +92,18 @@ def test_a_deposed_leader_renews_no_lease_where_heartbeats_are_writes(
     settings.DISTLOCK = {"default": options}
     await_connection()
     outcome = pytest.raises(LockLost) if strict else nullcontext()
-    with (
-        raw_client(leader.address, timeout=T) as onlooker,
-        outcome,
-        zk_lock(KEY) as hold,
-        network.isolated(leader),
-    ):
-        if strict:
-            with within(T * 2 / 3 + 0.5):
-                eventually(lambda: hold.lost, PATIENCE)
-            assert onlooker.sync_async("/").get(timeout=5)  # a sync would have been no proof
-        else:
-            pass_time(T * 2 / 3 + 0.2)
-            hold.check()
-            assert hold.valid_for() > 0
+    with raw_client(leader.address, timeout=T) as onlooker, outcome, zk_lock(KEY) as hold:
+        # The heartbeats after this write would wait for it.
+        eventually(lambda: onlooker.get(hold.path)[1].version, PATIENCE, "the note of a long hold")
+        with network.isolated(leader):
+            if strict:
+                with within(T * 2 / 3 + 0.5):
+                    eventually(lambda: hold.lost, PATIENCE)
+                assert onlooker.sync_async("/").get(timeout=5)  # a sync would have been no proof
+            else:
+                pass_time(T * 2 / 3 + 0.2)
+                hold.check()
+                assert hold.valid_for() > 0
 
 
 def restart(servers: list[Server]) -> None:
@@ -153,6 +151,7 @@ def test_a_deposed_leader_grants_nothing_to_a_waiter_that_stood_still(
         eventually(lambda: news, PATIENCE)
         with network.isolated(leader):
             restart(followers)
+            await_connection("other")
             assert rival.now(others.acquire, timeout=PATIENCE)
             assert mine.connected
             shift_clock(T)

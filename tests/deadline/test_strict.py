@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distlock import zk_lock
+from distlock.session.registry import session_for
 from distlock_chaos.server import Server, ZooKeeper
 from tests.kit.helpers import eventually
 from tests.kit.losses import SetOptions
@@ -31,6 +32,9 @@ def test_heartbeats_are_writes_if_asked_for(
     kind = "Transaction" if strict else "Sync"
     with zk_lock(KEY) as hold:
         eventually(lambda: "GetData" in requests, PATIENCE)  # the watch of the own node
+        eventually(lambda: "SetData" in requests, PATIENCE)  # how long it waited
+        session = session_for()
+        session.call(session.read, hold.path, key=KEY)
         requests.clear()
         before = zxid(server)
         eventually(lambda: requests.count(kind) >= 4, PATIENCE)

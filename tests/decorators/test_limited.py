@@ -224,8 +224,3 @@ def test_each_rule_names_arguments_of_the_function() -> None:
 
         @zk_limited({"reports": 2, "team:<team>": 1})
         def report(pk: int) -> None: ...
-
-
-def test_tasks_under_several_rules_stand_in_no_single_line() -> None:
-    with pytest.raises(ValueError, match='under several rules, take "retry"'):
-        zk_limited({"reports": 40, "customer:<pk>": 3}, on_busy="queue")

@@ -69,6 +69,13 @@ def test_a_template_fits_any_argument_of_a_view_that_takes_all() -> None:
     assert "anything" not in inspect.signature(view).parameters
 
 
+def test_without_parentheses_it_says_what_to_write() -> None:
+    def buy(request: object, sku: str) -> None: ...
+
+    with pytest.raises(LockKeyError, match=r"write @zk_locked\('stock:<sku>'\)"):
+        zk_locked(buy)  # type: ignore[arg-type]
+
+
 def test_what_cannot_be_called_is_refused() -> None:
     with pytest.raises(TypeError, match="decorates a function"):
         zk_locked("stock")(42)  # type: ignore[arg-type]

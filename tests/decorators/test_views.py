@@ -11,10 +11,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from functools import wraps
+from io import BytesIO
 from typing import Any
 
 import pytest
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.http import (
+    FileResponse,
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBase,
+    JsonResponse,
+    StreamingHttpResponse,
+)
 from django.test import AsyncClient, Client
 from django.urls import path
 from django.utils.decorators import method_decorator
@@ -212,3 +220,33 @@ def test_the_outer_lock_of_two_is_released_when_the_inner_one_is_busy(
 
 def test_the_other_decorator_of_two_works_too(client: Client) -> None:
     assert "no-store" in client.get("/dispatch-of-two/42/")["Cache-Control"]
+
+
+# --- a body that runs after the release ----------------------------------------------------------
+
+
+@zk_locked("report")
+def streamed(request: HttpRequest) -> HttpResponseBase:
+    return StreamingHttpResponse(iter([b"rows"]))
+
+
+@zk_locked("report")
+async def async_streamed(request: HttpRequest) -> HttpResponseBase:
+    return StreamingHttpResponse(iter([b"rows"]))
+
+
+@zk_locked("report")
+def of_a_file(request: HttpRequest) -> HttpResponseBase:
+    return FileResponse(BytesIO(b"rows"))
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_developer_is_warned_of_a_body_that_runs_after_the_release(settings: Settings) -> None:
+    request = HttpRequest()
+    streamed(request)  # nobody else is warned: here warnings are errors
+    settings.DEBUG = True
+    of_a_file(request)
+    with pytest.warns(RuntimeWarning, match=r"streamed returns a StreamingHttpResponse"):
+        streamed(request)
+    with pytest.warns(RuntimeWarning, match=r"Take the lock in the body"):
+        asyncio.run(async_streamed(request))

@@ -18,6 +18,7 @@ PAGES = sorted(
     for path in [
         *(ROOT / f"{folder}README.md" for folder in ("", "example_project/")),
         ROOT / "django-distlock-chaos/README.md",
+        ROOT / "tests/premises/README.md",
         *ROOT.glob("benchmarks/*.md"),
         *ROOT.glob("docs/**/*.md"),
     ]

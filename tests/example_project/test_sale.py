@@ -6,12 +6,14 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from http.client import HTTPConnection
 from pathlib import Path
+from socketserver import BaseRequestHandler, TCPServer
 from typing import Any
 
 import pytest
@@ -33,8 +35,7 @@ def environment(zookeeper: ZooKeeper | None = None, **more: str) -> dict[str, st
     clean = {
         name: value
         for name, value in os.environ.items()
-        if name
-        not in {"DATABASE_URL", "DISTLOCK_HOSTS", "DISTLOCK_REDIS", "DJANGO_SETTINGS_MODULE"}
+        if name not in {"DATABASE_URL", "DJANGO_SETTINGS_MODULE"} and "DISTLOCK_" not in name
     }
     hosts = {"DISTLOCK_HOSTS": zookeeper.hosts} if zookeeper else {}
     # Long enough for two to be inside, and for one to be found there, on a busy machine.
@@ -59,11 +60,13 @@ def hold_sale(*arguments: str, env: dict[str, str]) -> subprocess.CompletedProce
     return done
 
 
+@pytest.mark.usefixtures("postgres")  # or else it is skipped; the sale starts its own
 def test_without_a_lock_the_shop_oversells(zookeeper: ZooKeeper, redis: Redis) -> None:
     env = environment(zookeeper, DISTLOCK_REDIS=redis.new_database())
     naive, *others = sale(*SMALL, "--strategy", "all", env=env)
     assert naive["oversold"] == naive["sold"] - 3 > 0
-    assert [report["strategy"] for report in others] == ["conditional", "zk", "zk_fenced", "redis"]
+    locked = ["zk", "zk_fenced", "redis", "postgresql"]
+    assert [report["strategy"] for report in others] == ["conditional", *locked]
     for report in others:
         assert report["exact"]
         assert (report["sold"], report["left"], report["oversold"]) == (3, 0, 0)
@@ -115,6 +118,7 @@ def fake_sale(monkeypatch: pytest.MonkeyPatch) -> dict[str, Report]:
     reports: dict[str, Report] = {}
     monkeypatch.setattr(command, "backing", lambda **_: nullcontext())
     monkeypatch.setattr(command, "redis_backing", nullcontext)
+    monkeypatch.setattr(command, "postgresql_backing", nullcontext)
     monkeypatch.setattr(command, "WebServer", lambda **_: nullcontext())
     monkeypatch.setattr(command.Command, "hold_sale", lambda _, run, *__: reports[run.title])
     return reports
@@ -218,6 +222,13 @@ def test_the_demo_shop_opens_and_closes(tmp_path: Path, zookeeper: ZooKeeper) ->
     assert "login demo, password demo" in said
 
 
+def test_where_its_port_is_taken_the_demo_shop_offers_another() -> None:
+    with TCPServer(("127.0.0.1", 0), BaseRequestHandler) as server:
+        port = server.server_address[1]
+        with pytest.raises(CommandError, match=rf"Port {port} is taken\. Try --port \d+"):
+            call_command("serve_demo", port=port)
+
+
 def visit_demo_shop(folder: Path, env: dict[str, str]) -> str:
     """Open the demo shop, look at its pages, and close it; return what it says."""
     log = folder / "log"
@@ -234,6 +245,9 @@ def visit_demo_shop(folder: Path, env: dict[str, str]) -> str:
             assert response.read()
             assert response.status == 200, path
         shop.close()
+        with closing(sqlite3.connect(folder / "shop.sqlite3")) as products:
+            tent = "SELECT strategy FROM shop_product WHERE sku = 'tent'"
+            assert products.execute(tent).fetchone() == ("redis",)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
     return log.read_text()

@@ -14,6 +14,7 @@ from django.db import connections
 from pytest_django import DjangoDbBlocker
 
 from tests.fencing.models import MODELS, Stock
+from tests.settings import Databases
 
 
 @contextmanager
@@ -25,7 +26,7 @@ def databases(blocker: DjangoDbBlocker, **options: dict[str, Any]) -> Iterator[N
         outside = connections["default"]  # stays open: it may be a database in memory
         del connections["default"]
         asyncio.run(sync_to_async(_forget)())
-        connections.settings = connections.configure_settings(options)
+        connections.settings = connections.configure_settings(Databases(options))
         try:
             yield
         finally:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from distlock import Hold, Mutex, StaleToken, zk_rwlock
+from distlock import Hold, Mutex, StaleToken, zk_rwlock, zk_semaphore
 from distlock.owner.owner import current
 from tests.fencing.models import Stock
 
@@ -25,12 +25,17 @@ def test_a_readers_hold_is_refused_before_anything_is_written(stock: Stock) -> N
     with zk_rwlock("stock:lamp").read as hold:
         assert hold.shared
         stock.quantity = 1
-        with pytest.raises(ValueError, match=r"'stock:lamp' is a reader's.*zk_rwlock\(key\).write"):
+        with pytest.raises(ValueError, match=r"'stock:lamp' is shared.*zk_rwlock\(key\).write"):
             stock.save(fence=hold)
-        with pytest.raises(ValueError, match="is a reader's"):
+        with pytest.raises(ValueError, match="is shared"):
             Stock.objects.fenced(hold)
     stock.refresh_from_db()
     assert (stock.quantity, stock.fence) == (10, 5)
+
+
+def test_a_semaphores_hold_is_refused_with_a_lock_to_take(stock: Stock) -> None:
+    with zk_semaphore("stock:lamp", 2) as hold, pytest.raises(ValueError, match=r"zk_lock\(\)"):
+        stock.save(fence=hold)
 
 
 def test_a_reader_that_was_the_writer_writes_with_the_writers_token(stock: Stock) -> None:

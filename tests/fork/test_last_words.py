@@ -14,7 +14,7 @@ from tests.kit.engines import first_then_deep
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, Tree
 
-pytestmark = pytest.mark.engines("zookeeper", "redis")
+pytestmark = pytest.mark.engines("zookeeper", "redis", postgresql=False)
 
 ROUNDS = 5
 #: How soon the lock is free, in seconds, and when it would be free by itself.

@@ -29,6 +29,8 @@ pytestmark = [
 LEAVES_AN_INHERITED_BLOCK = """
 import ctypes
 from distlock.keys.znodes import protected_prefix
+from tests.fork.tools import others_sleep
+from tests.kit.helpers import eventually
 def child():
     found = {}
     with timed(found, "leave"):  # first: nothing has looked for a fork yet
@@ -49,6 +51,7 @@ os.fork = ctypes.PyDLL(None).fork if sys.argv[3] == "unnoticed" else os.fork
 lock = zk_lock("key")
 hold = lock.__enter__()
 parents = await_connection().id
+eventually(others_sleep)
 found = in_a_child(child)
 tell({**found, "name": "own" if protected_prefix() not in found["name"] else "the parent's next"})
 hold.check()
@@ -142,6 +145,7 @@ said = in_a_child(child)
 use("parent")
 tell({**said, **found})
 hear()
+await_connection()  # or the lock is refused at once
 with zk_lock("key", timeout=15):
     tell(in_a_child(lambda: {"free": zk_lock("key").acquire(timeout=0)}))
 """

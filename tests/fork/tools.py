@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import sys
+import threading
+import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.kit.helpers import spawn_python
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
 
 #: By how much a call may overrun its time (promise 7), and what else a child does, in seconds.
 SLACK = 0.5
+#: After so many seconds a child that hangs says where, and ends.
+STUCK = 120
 
 
 def in_a_child(act: Callable[[], dict[str, Any]]) -> Any:
@@ -24,6 +30,7 @@ def in_a_child(act: Callable[[], dict[str, Any]]) -> Any:
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
+        faulthandler.dump_traceback_later(STUCK, exit=True)
         os.write(writing, json.dumps(act()).encode())
         os.close(writing)
         sys.exit(0)  # with all that atexit has to do
@@ -32,6 +39,26 @@ def in_a_child(act: Callable[[], dict[str, Any]]) -> Any:
         found = pipe.read()
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return {**json.loads(found or "{}"), "status": status}
+
+
+def others_sleep() -> bool:
+    """Whether no other thread of this process runs, nor has for 50 ms; none starts or ends then.
+
+    A child of a fork that Python is not told of would wait for ever for what such a thread holds.
+    """
+
+    def looked() -> dict[str, tuple[str, list[str]]]:
+        found = {}
+        for folder in Path("/proc/self/task").iterdir():
+            if int(folder.name) != threading.get_native_id():
+                lines = (folder / "status").read_text().splitlines()
+                state = next(line for line in lines if line.startswith("State:"))
+                found[folder.name] = state, [line for line in lines if "ctxt_switches" in line]
+        return found
+
+    before = looked()
+    time.sleep(0.05)
+    return before == looked() and all("S (sleeping)" in state for state, _ in before.values())
 
 
 @contextmanager

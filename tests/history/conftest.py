@@ -11,11 +11,12 @@ from uuid import uuid4
 import psycopg
 import pytest
 from django.db import connections
+from django.db.models import Sum
 from pytest_django import DjangoDbBlocker
 
 from distlock import history as recorder
 from distlock.history import Recorder
-from distlock.models import LockEvent
+from distlock.models import LockEvent, LockMinute
 from tests.fencing.conftest import databases, sqlite
 from tests.kit.losses import SetOptions
 from tests.kit.services import Postgres
@@ -41,7 +42,7 @@ def options(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Options]
 
 @pytest.fixture
 def use(options: Options, django_db_blocker: DjangoDbBlocker) -> Callable[[Options], Any]:
-    """Returns a block in which these are the options of the default database, with the table."""
+    """Returns a block in which these are the options of the default database, with the tables."""
 
     @contextmanager
     def using(_options: Options = options) -> Iterator[None]:
@@ -55,11 +56,13 @@ def use(options: Options, django_db_blocker: DjangoDbBlocker) -> Callable[[Optio
 def create_table() -> None:
     with connections["default"].schema_editor() as editor:
         editor.create_model(LockEvent)
+        editor.create_model(LockMinute)
 
 
 def drop_table() -> None:
     with connections["default"].schema_editor() as editor:
         editor.delete_model(LockEvent)
+        editor.delete_model(LockMinute)
 
 
 @pytest.fixture
@@ -88,3 +91,9 @@ def own_recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
 def keys() -> list[str]:
     """The keys of the rows, in the order of writing."""
     return list(LockEvent.objects.order_by("id").values_list("key", flat=True))
+
+
+def counted(kind: str) -> int:
+    """How many of a kind have been counted in the database."""
+    found = LockMinute.objects.filter(kind=kind).aggregate(sum=Sum("count"))
+    return found["sum"] or 0

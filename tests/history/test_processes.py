@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from distlock.models import LockEvent
-from tests.history.conftest import keys
+from tests.history.conftest import counted, keys
 from tests.kit.helpers import spawn_python
 from tests.kit.tools import PATIENCE
 from tests.servers.conftest import database, site
@@ -61,6 +61,7 @@ def run(options: dict[str, Any], table: None) -> Callable[..., str]:  # noqa: AR
 def test_the_end_of_a_process_writes_the_rest(run: Callable[..., str], end: str) -> None:
     run(f"refuse('last')\n{end}")
     assert keys() == ["last"]
+    assert counted("busy") == 1
 
 
 def test_a_full_queue_is_written_at_the_end(run: Callable[..., str]) -> None:
@@ -87,7 +88,7 @@ FORK = """
 refuse("parent before")
 child = os.fork()
 if not child:
-    assert recorder._recorder._events.empty()
+    assert recorder._recorder._events.empty() and not recorder._recorder._counts
     refuse("child")
     sys.exit(0)
 assert os.waitpid(child, 0)[1] == 0
@@ -112,6 +113,7 @@ def test_a_forked_child_writes_its_own_events_and_the_parent_its_own(
     run(FORK)
     assert sorted(keys()) == ["child", "parent after", "parent before"]
     assert LockEvent.objects.values("pid").distinct().count() == 2
+    assert counted("busy") == 3
 
 
 # SQLite's own state in memory does not survive a fork during a write.
@@ -121,9 +123,40 @@ def test_forks_in_the_middle_of_a_batch_lose_nothing_and_repeat_nothing(
 ) -> None:
     run(IN_THE_MIDDLE)
     assert sorted(keys()) == ["child"] * 60 + ["parent"] * 60
+    assert counted("busy") == 120
 
 
 # --- several processes ---------------------------------------------------------------------------
+
+ADD = """
+from distlock import minutes
+keys = [(int(time.time()) // 60, "default", f"t{number}", "wait", 3) for number in range(3)]
+print("ready")
+sys.stdin.readline()
+for _ in range(100):
+    minutes.write(dict.fromkeys(keys, 2), "default")
+"""
+
+
+def test_two_processes_that_count_in_the_same_minute_lose_nothing(
+    options: dict[str, Any],
+    table: None,  # noqa: ARG001
+) -> None:
+    said = environment(options)
+    with (
+        spawn_python(PREAMBLE + ADD, environment=said) as one,
+        spawn_python(PREAMBLE + ADD, environment=said) as other,
+    ):
+        for process in (one, other):
+            assert process.stdout
+            assert process.stdout.readline() == "ready\n"
+        for process in (one, other):
+            assert process.stdin
+            process.stdin.write("\n")
+            process.stdin.flush()
+        results = [process.communicate(timeout=60) for process in (one, other)]
+        assert (one.returncode, other.returncode) == (0, 0), results
+    assert counted("wait") == 2 * 3 * 100 * 2
 
 
 def test_the_bound_is_kept_with_two_processes_writing(

@@ -17,7 +17,7 @@ from distlock import history as recorder
 from distlock.history import Recorder, flush, record
 from distlock.models import LockEvent
 from distlock_chaos.proxy import TcpProxy
-from tests.history.conftest import create_table, drop_table, keys
+from tests.history.conftest import counted, create_table, drop_table, keys
 from tests.history.tools import KEY, event, refuse
 from tests.kit.helpers import logged
 from tests.kit.losses import SetOptions
@@ -139,7 +139,7 @@ def test_without_a_table_the_log_says_what_to_do_once_and_the_rest_is_written(
     own_recorder.flush()
     assert keys() == ["later"]
     line, again = logged(caplog)
-    assert "`manage.py migrate distlock` makes its table" in line
+    assert "`manage.py migrate distlock` makes its tables" in line
     assert "Events lost so far: 3." in again
     assert [one.levelno for one in caplog.records] == [logging.ERROR, logging.WARNING]
 
@@ -252,6 +252,7 @@ def test_a_signal_handler_may_interrupt_any_line_and_record_itself(
     assert count
     assert own_recorder.flush(PATIENCE)
     dropped = own_recorder.dropped
+    assert counted("busy") == counted("wait") == sent + count
     assert LockEvent.objects.filter(kind="busy").count() + dropped == sent + count
 
 

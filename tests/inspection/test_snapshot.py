@@ -14,6 +14,7 @@ from distlock import (
     zk_rwlock,
     zk_semaphore,
 )
+from distlock.engine.wire import Wire
 from distlock.inspection.tree import look, snapshot
 from distlock.lease.nodes import LeaseHolder
 from distlock.owner.owner import label
@@ -210,3 +211,20 @@ def test_a_depth_limits_what_is_read_and_not_what_is_counted(tree: Tree) -> None
         assert names(seen.contenders) == tree.line("key")[:3]
         assert len(the_lock("key").waiters) == 4
         assert [len(lock.waiters) for lock in look("key", depth=1).locks] == [1]
+
+
+def test_many_reads_are_sent_in_one_go(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    with cleared(tree):
+        for number in range(20):
+            stand(tree, f"k{number}")
+        assert len(found().locks) == 20  # and the server's time is known
+        sent: list[object] = []
+        transmit = Wire.transmit
+
+        def count(self: Wire, *calls: tuple[object, object]) -> bool:
+            sent.extend(calls)
+            return transmit(self, *calls)
+
+        monkeypatch.setattr(Wire, "transmit", count)
+        assert len(found().locks) == 20
+        assert len(sent) < 10

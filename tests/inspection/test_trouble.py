@@ -142,7 +142,7 @@ def test_a_node_that_may_not_be_read_is_shown_as_such(tree: Tree) -> None:
         assert (one.readable, one.seconds, seen.holding) == (False, None, 1)
         assert "may not be read" in str(one)
         assert names(seen.holders) == tree.line("key")
-        assert seen.age is None
+        assert seen.held is None
 
 
 def test_leases_of_a_semaphore_that_may_not_be_listed_are_said_to_be(tree: Tree) -> None:

@@ -46,6 +46,12 @@ def stand(
     return str(made)
 
 
+def draw_ticket(tree: Tree, line: str) -> None:
+    """Let a Celery task wait for its turn, as its worker does."""
+    ticket = f"{tree.namespace}/@tickets/{line}/task-"
+    tree.client.create(ticket, b"{}", sequence=True, makepath=True)
+
+
 @contextmanager
 def cleared(tree: Tree) -> Iterator[None]:
     """Remove at the end what a test has put into the tree."""

@@ -98,16 +98,20 @@ class Fleet:
         pool: str = "prefork",
         concurrency: int = 4,
         environment: dict[str, str] | None = None,
+        celery: dict[str, Any] | None = None,
         **distlock: Any,
     ) -> Iterator[Worker]:
         """Start a worker and wait until it serves.
 
         :param options: more options of ``celery worker``
+        :param celery: more settings of its Celery
         :param distlock: more options of its ``DISTLOCK``
         """
         name = f"w{uuid4().hex[:8]}"
         log = self.folder / f"{name}.log"
         said = {**self.environment(**distlock), **(environment or {})}
+        if celery:
+            said["CELERY_CONFIG"] = json.dumps({**self._config, **celery})
         command = f"-m celery -A tests.testproject.celery worker -P {pool} -c {concurrency} -l INFO"
         quiet = "--without-gossip --without-mingle --without-heartbeat"
         with patch.dict(os.environ, said):

@@ -14,6 +14,9 @@ import pytest
 
 from distlock import zk_lock
 from distlock.engine import timer
+from distlock.engine.postgresql import client as postgres
+from distlock.engine.postgresql.client import PostgresClient
+from distlock.engine.postgresql.requests import Request as PostgresRequest
 from distlock.engine.redis import requests as redis_requests
 from distlock.engine.redis.client import RedisClient
 from distlock.engine.zookeeper.client import Client
@@ -39,8 +42,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _short_lived_containers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Redis forgets empty parents as soon as the test servers do."""
+    """Redis and PostgreSQL forget empty parents as soon as the test servers do."""
     monkeypatch.setattr(redis_requests, "EMPTY_MS", 1000)
+    monkeypatch.setattr(postgres, "EXPIRE", PostgresRequest("expire", ("1000",)))
 
 
 @pytest.fixture
@@ -153,7 +157,7 @@ def losses() -> Iterator[list[Loss]]:
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kinds of the requests that this process sends, without kazoo's pings."""
-    return record_requests(monkeypatch, Client, RedisClient)
+    return record_requests(monkeypatch, Client, RedisClient, PostgresClient)
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ class RabbitMQ(Service):
 
     #: A virtual host is a broker of its own. They are made at the start: later on each would cost
     #: the start of another Erlang machine.
-    HOSTS = 24
+    HOSTS = 96
 
     def __init__(self) -> None:
         self._processes: list[GuardedProcess] = []

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from kazoo.protocol.states import ZnodeStat
 
+#: Paths, each with a session that watches it.
+Watches = set[tuple[str, int]]
+
 
 class RedisLooker:
     """Looks at a tree and changes it, over a session of its own."""
@@ -91,22 +94,19 @@ class RedisLooker:
                 self.create("/".join(names[:depth]))
 
     def delete(self, path: str, *, recursive: bool = False) -> bool:
-        if recursive:
+        if not recursive:
+            self.remove(path)
+            return True
+        with suppress(NoNodeError):  # the server may have removed an empty parent
             for name in self.get_children(path):
                 self.delete(f"{path}/{name}", recursive=True)
-        self.remove(path)
+            self.remove(path)
         return True
 
     def command(self, word: bytes) -> str:
         """Answer as ZooKeeper does which sessions watch what."""
         assert word == b"wchp", word
-        watching: set[tuple[str, int]] = set()
-        with Redis.from_url(self._conf.hosts) as server:
-            for key in cast("list[bytes]", server.keys(prefix(self._conf) + b"w:*")):
-                for watch in cast("set[bytes]", server.smembers(key)):
-                    parent, _, field = watch.decode().partition("\0")
-                    path = f"{parent}/{field[:-2]}".rstrip("/") or "/"
-                    watching.add((path, int(key.rpartition(b":")[2])))
+        watching = self.watches()
         # The server needs no watch to tell a contender of the one before it.
         for session in sessions():
             client = inside(session)
@@ -114,5 +114,16 @@ class RedisLooker:
             watching |= {(path, session.id) for path in watched}
         return "\n".join(f"{path}\n\t0x{one:x}" for path, one in sorted(watching))
 
+    def watches(self) -> Watches:
+        """Return paths, each with the session that watches it."""
+        watching: Watches = Watches()
+        with Redis.from_url(self._conf.hosts) as server:
+            for key in cast("list[bytes]", server.keys(prefix(self._conf) + b"w:*")):
+                for watch in cast("set[bytes]", server.smembers(key)):
+                    parent, _, field = watch.decode().partition("\0")
+                    path = f"{parent}/{field[:-2]}".rstrip("/") or "/"
+                    watching.add((path, int(key.rpartition(b":")[2])))
+        return watching
+
     def add_auth(self, *_: str) -> None:
-        """Do nothing: whoever reaches Redis may do everything."""
+        """Do nothing: whoever reaches the server may do everything."""

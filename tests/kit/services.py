@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
-import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
+import psycopg
+
+import distlock
+from distlock_chaos import postgres_server
+from distlock_chaos.clock import set_clock
 from distlock_chaos.guard import GuardedProcess
 from distlock_chaos.ports import free_ports
+from distlock_chaos.postgres_server import PostgresNotInstalled, as_postgres, await_sessions
 from distlock_chaos.redis_server import Redis, RedisNotInstalled
+from tests.settings import database_at
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["Postgres", "PostgresNotInstalled", "Redis", "RedisNotInstalled", "Service"]
 
-START_TIMEOUT = 30.0
 STOP_TIMEOUT = 10.0
+#: The tables and functions of locks, as the migration makes them.
+TREE = Path(distlock.__file__).parent / "engine/postgresql/tree.sql"
 
 
 class Service(ABC):
@@ -55,124 +61,104 @@ class Service(ABC):
             self._folder = None
 
 
-class PostgresNotInstalled(RuntimeError):
-    """No PostgreSQL server programs on this machine, and no `DATABASE_URL`."""
+class Postgres(postgres_server.Postgres):
+    """A PostgreSQL server of the tests' own, or the one that `DATABASE_URL` names.
 
-
-class Postgres(Service):
-    """A PostgreSQL cluster of the tests' own, or the server that `DATABASE_URL` names.
-
-    The cluster lives in a temporary folder on a free loopback port, writes without fsync, and
-    ends with `stop` and with this process, however that ends.
+    :param own: a server in any case, with these settings, that a test may stop
     """
 
-    def __init__(self) -> None:
-        self.url = os.environ.get("DATABASE_URL", "")
+    def __init__(self, own: dict[str, str] | None = None, *arguments: Any, **options: Any) -> None:
+        super().__init__(own, *arguments, **options)
+        self.url = os.environ.get("DATABASE_URL", "") if own is None else ""
+        self._databases = itertools.count()
+        #: What a test needs to remember of it: a value for ``HOSTS``.
+        self.hosts = ""
+
+    def start(self) -> Self:
+        return self if self.url else super().start()
+
+    def crash(self) -> None:
+        """End all its processes at once."""
+        self._end(signal.SIGQUIT)
+
+    def set_clock(self, ahead: float) -> None:
+        """Let its clock be so many seconds ahead of the machine's; needs `stepping_clock`."""
+        set_clock(self.home, ahead)
+
+    def ask(self, query: str, *arguments: Any, database: str = "postgres") -> list[tuple[Any, ...]]:
+        """Return the rows that a query gives."""
+        url = self.url.rpartition("/")[0]
+        with psycopg.connect(f"{url}/{database}", autocommit=True) as connection:
+            cursor = connection.execute(query.encode(), arguments or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def new_database(self) -> str:
+        """Return a value for ``HOSTS``: a database that nobody has used, with the tables of locks.
+
+        `tests.settings` knows its alias.
+        """
+        name = f"locks_{os.getpid()}_{next(self._databases)}"
+        self.ask(f"CREATE DATABASE {name}")
+        self.ask(TREE.read_text(), database=name)
+        return f"database:{self.url.rpartition('/')[0]}/{name}"
+
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """The value of Django's `DATABASES`."""
+        return {"default": database_at(self.url)}
+
+
+class PgBouncerNotInstalled(RuntimeError):
+    """No PgBouncer on this machine."""
+
+
+class PgBouncer(Service):
+    """A pooler in transaction mode, before a server of the tests.
+
+    :param connections: how many it has to each database of the server
+    """
+
+    def __init__(self, server: Postgres, connections: int = 2) -> None:
+        self._server = server
+        self._connections = connections
         self._process: GuardedProcess | None = None
 
     def start(self) -> Self:
-        if self.url:
-            return self
-        try:
-            self._start_cluster()
-        except BaseException:
-            self.stop()
-            raise
+        program = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
+        if not Path(program).exists():
+            raise PgBouncerNotInstalled(
+                "PgBouncer was not found. Install it with `apt-get install pgbouncer`."
+            )
+        folder = self._new_folder("pgbouncer")
+        (self.port,) = free_ports(1)
+        (folder / "users.txt").write_text('"postgres" ""\n')
+        (folder / "pgbouncer.ini").write_text(
+            f"""
+            [databases]
+            * = host=127.0.0.1 port={self._server.port}
+            [pgbouncer]
+            listen_addr = 127.0.0.1
+            listen_port = {self.port}
+            unix_socket_dir =
+            auth_type = trust
+            auth_file = {folder}/users.txt
+            pool_mode = transaction
+            default_pool_size = {self._connections}
+            server_login_retry = 1
+            """
+        )
+        command = [*as_postgres(folder), program, folder / "pgbouncer.ini"]
+        log = folder / "pgbouncer.log"
+        self._process = GuardedProcess(command, output=log, cwd=folder, folder=folder)
+        await_sessions("PgBouncer", self.port, self._process, log)
         return self
 
     def stop(self) -> None:
         if self._process is not None:
-            # SIGINT is PostgreSQL's fast shutdown: it does not wait for its clients to leave.
-            self._process.send(signal.SIGINT)
-            try:
-                self._process.wait(STOP_TIMEOUT)
-            except subprocess.TimeoutExpired:
-                self._process.send(signal.SIGQUIT)
-                self._process.wait(STOP_TIMEOUT)
+            self._process.send(signal.SIGKILL)
+            self._process.wait(STOP_TIMEOUT)
             self._process = None
-            self.url = ""
         self._remove_folder()
 
-    def settings(self) -> dict[str, dict[str, Any]]:
-        """The value of Django's `DATABASES`."""
-        parts = urlsplit(self.url)
-        return {
-            "default": {
-                "ENGINE": "django.db.backends.postgresql",
-                "NAME": unquote(parts.path.removeprefix("/")),
-                "USER": unquote(parts.username or ""),
-                "PASSWORD": unquote(parts.password or ""),
-                "HOST": parts.hostname or "",
-                "PORT": str(parts.port or ""),
-            }
-        }
-
-    def _start_cluster(self) -> None:
-        programs = _programs()
-        folder = self._new_folder("postgres")
-        as_user: list[str | Path] = []
-        if os.geteuid() == 0:
-            # PostgreSQL refuses to run as root. setpriv becomes the program and keeps its id.
-            shutil.chown(folder, "postgres", "postgres")
-            as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"]
-        data = folder / "data"
-        initdb = [*as_user, programs / "initdb", "--no-sync", "--auth=trust", "--username=postgres"]
-        encoding = ["--encoding=UTF8", "--locale=C"]
-        made = subprocess.run(
-            [*initdb, *encoding, "--pgdata", data],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if made.returncode:
-            raise RuntimeError(f"initdb failed:\n{made.stdout}{made.stderr}")
-        (port,) = free_ports(1)
-        options = {
-            "listen_addresses": "127.0.0.1",
-            "port": str(port),
-            "unix_socket_directories": "",
-            "fsync": "off",
-            "synchronous_commit": "off",
-            "full_page_writes": "off",
-        }
-        log = folder / "postgres.log"
-        self._process = GuardedProcess(
-            [
-                *as_user,
-                programs / "postgres",
-                "-D",
-                data,
-                *(f"--{name}={value}" for name, value in options.items()),
-            ],
-            output=log,
-            cwd=folder,
-            folder=folder,
-            last_signal=signal.SIGQUIT,
-        )
-        deadline = time.monotonic() + START_TIMEOUT
-        while not _accepts_sessions(port, programs):
-            if not self._process.running or time.monotonic() > deadline:
-                raise RuntimeError(f"PostgreSQL did not start:\n{log.read_text()}")
-            time.sleep(0.05)
-        self.url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
-
-
-def _programs() -> Path:
-    """The folder of initdb and postgres: of the newest Debian package, else on PATH."""
-    versions = Path("/usr/lib/postgresql").glob("*/bin/initdb")
-    if found := sorted(versions, key=lambda path: float(path.parts[-3])):
-        return found[-1].parent
-    if initdb := shutil.which("initdb"):
-        return Path(initdb).resolve().parent
-    raise PostgresNotInstalled(
-        "PostgreSQL was not found. Install it with `apt-get install postgresql` (Debian, Ubuntu) "
-        "or `brew install postgresql` (macOS), or set DATABASE_URL to a server."
-    )
-
-
-def _accepts_sessions(port: int, programs: Path) -> bool:
-    ready = subprocess.run(
-        [programs / "pg_isready", "--quiet", "--host=127.0.0.1", f"--port={port}"], check=False
-    )
-    return ready.returncode == 0
+    def hosts(self, hosts: str) -> str:
+        """Return a value for ``HOSTS`` of the server, by way of this pooler."""
+        return hosts.replace(f"127.0.0.1:{self._server.port}/", f"127.0.0.1:{self.port}/")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from distlock.queue.machine import Machine
@@ -47,21 +46,3 @@ def transitions(rules: Sequence[Rule]) -> set[Transition]:
         for state in rule.states
         for then in rule.then or (state,)
     }
-
-
-def shown(rules: Sequence[Rule]) -> str:
-    """Return the table for the docs: what leads from each state to others."""
-    states = {state for rule in rules for state in rule.states}
-    lines = []
-    for state in sorted(states):
-        ways = [
-            f"{rule.event.__name__}\xa0→\xa0{', '.join(then.name for then in rule.then)}"
-            for rule in rules
-            if state in rule.states and rule.then not in ((), (state,))
-        ]
-        if ways:
-            first = f"{state.name:13}"
-            lines.append(
-                fill("; ".join(ways), 94, initial_indent=first, subsequent_indent=" " * 13)
-            )
-    return "\n".join(lines).replace("\xa0", " ")

@@ -18,6 +18,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
+from distlock.engine.postgresql.requests import Request as PostgresRequest
 from distlock.engine.redis.requests import Request
 from distlock.keys.templates import znode_name
 from distlock.keys.znodes import in_line
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The names of Redis' requests → the classes of kazoo's.
-_OF_REDIS = {
+#: The names of Redis' and PostgreSQL's requests → the classes of kazoo's.
+_KINDS = {
     "create": "Create2",
     "set": "SetData",
     "delete": "Delete",
@@ -47,6 +48,7 @@ _OF_REDIS = {
     "read": "GetData",
     "list": "GetChildren",
     "ping": "Sync",
+    "renew": "Sync",
     "unwatch": "_RemoveWatches",
 }
 
@@ -186,7 +188,7 @@ def inside(session: Session) -> Any:
     return session._client
 
 
-def expire_in_redis(session: Session) -> int:
+def end_and_await(session: Session) -> int:
     """End a session on the server, and return its id."""
     number, password = session._client.credentials
     end_session(session.conf, number, password, timeout=PATIENCE)
@@ -200,7 +202,7 @@ def expire(hosts: str, session: Session) -> int:
     kazoo's own ``expire_session`` does nothing but tell the client.
     """
     if "://" in session.conf.hosts:
-        return expire_in_redis(session)
+        return end_and_await(session)
     # Its `client_id` is None in an outage.
     number, password = inside(session)._session_id, inside(session)._session_passwd
     deadline = time.monotonic() + 2 * PATIENCE
@@ -235,11 +237,16 @@ def record_requests(monkeypatch: pytest.MonkeyPatch, *clients: type[Any]) -> lis
 
 
 def _kind(request: Any) -> str:
+    if isinstance(request, PostgresRequest):
+        if request.call == "change" and not request.step:
+            return "Transaction"
+        kind = request.step[0] if request.step else request.function.decode()
+        return _KINDS[kind or ("unwatch" if request.arguments[:1] == ("unwatch",) else "renew")]
     if not isinstance(request, Request):
         return type(request).__name__
     if not request.changes:
-        return _OF_REDIS[request.function.decode()]
-    return _OF_REDIS[request.arguments[0].decode()] if request.path else "Transaction"
+        return _KINDS[request.function.decode()]
+    return _KINDS[request.arguments[0].decode()] if request.path else "Transaction"
 
 
 def kept(session: Session) -> dict[str, list[object]]:
@@ -270,6 +277,23 @@ def settle(session: Session) -> None:
         return answer.get(timeout=PATIENCE)
 
     eventually(settled, PATIENCE, lambda: f"all answered: {kept(session)}")
+
+
+@contextmanager
+def held_back(session: Session) -> Iterator[None]:
+    """Keep the connection thread from all else until the block ends."""
+    busy, over = threading.Event(), threading.Event()
+
+    def hold_back() -> None:
+        busy.set()
+        assert over.wait(PATIENCE)
+
+    session.soon(hold_back)
+    assert busy.wait(PATIENCE)  # or a step that is posted now may come before it
+    try:
+        yield
+    finally:
+        over.set()
 
 
 def forgets_all(session: Session) -> None:

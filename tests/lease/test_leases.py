@@ -85,7 +85,7 @@ def test_tokens_rise_over_release_removed_parents_and_expiry(tree: Tree) -> None
 def test_a_hold_fences_as_that_of_a_mutex_does(tree: Tree) -> None:
     with zk_lease("key", LONG) as hold:
         assert isinstance(hold, Hold)
-        assert token_of(hold) == hold.token == tree.client.exists(hold.path).czxid
+        assert token_of(hold) == hold.token == tree.client.exists(hold.path).mzxid
 
 
 # --- renewing ------------------------------------------------------------------------------------

@@ -48,7 +48,10 @@ if TYPE_CHECKING:
     from tests.kit.losses import SetOptions
     from tests.kit.tools import MakeOwner, Owner
 
-pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
+pytestmark = [
+    pytest.mark.usefixtures("tree"),
+    pytest.mark.engines("zookeeper", "redis", postgresql=False),
+]
 
 #: Short enough to await the end; and so long that it comes in no test by itself.
 SECONDS, LONG = 2.0, 600

@@ -114,3 +114,10 @@ def test_only_a_block_of_a_task_can_be_cancelled_on_a_loss(recipe: str) -> None:
             pass
 
     asyncio.run(block())
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_lock_is_neither_true_nor_false(recipe: str) -> None:
+    """``if zk_lock(key):`` would run the body without the lock."""
+    with pytest.raises(TypeError, match=r"with lock.*if lock\.acquire\(\)"):
+        bool(RECIPES[recipe]())

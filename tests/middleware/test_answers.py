@@ -16,7 +16,7 @@ from django.test import AsyncClient, Client
 from django.urls import path
 from pytest_django import Settings
 
-from distlock import LockLost, zk_lock, zk_locked
+from distlock import LockBusy, LockLost, zk_lock, zk_locked
 from distlock.checks import MIDDLEWARE
 from distlock_chaos.ports import free_ports
 from tests.testproject.elsewhere import held_elsewhere
@@ -133,6 +133,18 @@ def test_a_server_that_is_away_is_503(get: Any, view: str) -> None:
     assert response.status_code == 503
     assert 7 <= int(response["Retry-After"]) <= 14
     assert response["Cache-Control"] == "no-store"
+
+
+@both_stacks
+def test_without_it_the_error_500_says_what_is_missing(
+    distlock_settings: Settings, get: Any
+) -> None:
+    distlock_settings.MIDDLEWARE = []
+    with held_elsewhere("stock:42"), pytest.raises(LockBusy) as raised:
+        get("/busy_inside/")
+    (note,) = raised.value.__notes__
+    assert f"{MIDDLEWARE} is not in MIDDLEWARE." in note
+    assert "423" in note
 
 
 @both_stacks

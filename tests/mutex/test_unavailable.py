@@ -104,7 +104,7 @@ def test_after_the_first_error_later_calls_fail_at_once_until_the_next_contact(
         zk_lock("key").acquire()
     with within(CONNECT_TIMEOUT / 2):
         for timeout in (0, 1, 9, None):
-            with pytest.raises(LockUnavailable, match="last try to connect"):
+            with pytest.raises(LockUnavailable, match="There is no connection to"):
                 zk_lock("key").acquire(timeout=timeout)
     short_times.pass_through()
     eventually(lambda: session_for().connected, PATIENCE)
@@ -131,8 +131,30 @@ def assert_unavailable(settings: Settings, port: int) -> None:
     for timeout in (None, 9):
         with within(CONNECT_TIMEOUT + OVERRUN), pytest.raises(LockUnavailable, match=hosts):
             zk_lock("key").acquire(timeout=timeout)
-    with within(OVERRUN), pytest.raises(LockUnavailable, match="maxClientCnxns"):
+    with within(OVERRUN), pytest.raises(LockUnavailable, match=hosts):
         zk_lock("key").acquire(timeout=0)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "reason"),
+    [
+        ("127.0.0.1:1", "Connection refused"),
+        ("redis://127.0.0.1:1", "to Redis at 127.0.0.1:1: Connection refused"),
+        ("nobody.invalid:2181", "no host name in HOSTS can be resolved"),
+        ("nobody.invalid:6379", 'Port 6379 is that of Redis: "redis://nobody.invalid:6379"'),
+        ("redis://127.0.0.1:2181", "Port 2181 is that of ZooKeeper"),
+        ("redis+sentinel://127.0.0.1:1/service/0", "none of the Sentinels answers"),
+    ],
+)
+@pytest.mark.usefixtures("as_shipped")
+def test_the_error_says_why_there_is_no_connection(
+    two_sessions: Settings, hosts: str, reason: str
+) -> None:
+    two_sessions.DISTLOCK = {"default": {"HOSTS": hosts, "CONNECT_TIMEOUT": CONNECT_TIMEOUT}}
+    with pytest.raises(LockUnavailable) as raised:
+        zk_lock("key").acquire()
+    assert reason in str(raised.value)
+    assert "maxClientCnxns" not in str(raised.value)
 
 
 @pytest.mark.parametrize("break_link", [TcpProxy.cut, TcpProxy.black_hole])

@@ -18,7 +18,7 @@ PATIENCE = 120.0
 
 def variables(**more: str) -> dict[str, str]:
     """Return the variables of a user: nothing of the tests' settings, no path to the checkout."""
-    inherited = ("PATH", "HOME", "JAVA_HOME", "ZOOKEEPER_HOME")
+    inherited = ("PATH", "HOME", "JAVA_HOME", "ZOOKEEPER_HOME", "PGHOST", "PGPORT", "PGUSER")
     usual = {name: os.environ[name] for name in inherited if name in os.environ}
     return {**usual, "LC_ALL": "C.UTF-8", **more}
 

@@ -27,12 +27,15 @@ class Block(NamedTuple):
     appended: bool = False
 
 
-def blocks(page: Path) -> Iterator[Block]:
-    """Yield the blocks of a page, in order.
+def blocks(page: Path, section: str = "") -> Iterator[Block]:
+    """Yield the blocks of a page, or of a section of it, in order.
 
     :raises ValueError: nobody knows what a block is
     """
-    for found in _BLOCK.finditer(page.read_text(encoding="utf-8")):
+    text = page.read_text(encoding="utf-8")
+    if section:
+        text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    for found in _BLOCK.finditer(text):
         lead, language, text = found["lead"], found["language"], found["text"]
         file = _FILE.search(lead or "")
         if language in {"python", "html"} and file:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: What differs from run to run in the output that the page shows, and nothing else.
 _DIFFERS: Final = {
-    r"\b\d+\.\d+ ?s\b": "<seconds>",
+    r"<?\b\d+\.\d+ ?s\b": "<seconds>",  # "<" in the first seconds of a hold
     r"(?<=Retry-After: )\d|(?<=Try again in )\d": "<seconds>",
     r"\S+:\d+(?= MainThread)": "<process>",
     r" +": " ",

@@ -12,7 +12,7 @@ from packaging.specifiers import SpecifierSet
 from tests.kit.helpers import ROOT
 from tests.packaging.conftest import Built
 
-EXTRAS = {"celery", "drf", "gevent", "health", "otel", "prometheus", "redis", "sasl"}
+EXTRAS = {"celery", "drf", "gevent", "health", "otel", "postgresql", "prometheus", "redis", "sasl"}
 #: For those who work on distlock itself.
 OWN_EXTRAS = {"bench", "dev", "docs"}
 

@@ -13,6 +13,8 @@ import pytest
 
 from tests.kit.embedded import folder_in, kill, pid_in
 from tests.kit.helpers import eventually
+from tests.kit.services import Postgres
+from tests.packaging.conftest import Built
 from tests.packaging.environment import PATIENCE, Environment
 from tests.packaging.pages import FROM_NOTHING, blocks
 from tests.packaging.typist import Typist
@@ -23,21 +25,39 @@ CHECK = "python manage.py check"
 DOCTOR = "python manage.py distlock doctor"
 APP = 'INSTALLED_APPS += ["distlock"]\n'
 SITE = "http://127.0.0.1:8000"
+VENV = "python3 -m venv .venv"
 INSTALL = "python -m pip install /path/to/the/clone"
+EXTRA = "python -m pip install '/path/to/the/clone[postgresql]'"
+TEST_OF_A_LOCK = """
+from django.test import TestCase
+from distlock import zk_lock
+
+class LockTest(TestCase):
+    def test_it_locks(self):
+        with zk_lock("key") as hold:
+            assert hold.token
+"""
+#: Another database than that of the rest of the page.
+ON_POSTGRESQL = list(blocks(FROM_NOTHING, "On PostgreSQL"))
+PAGE = [block for block in blocks(FROM_NOTHING) if block not in ON_POSTGRESQL]
 
 
 @pytest.fixture
 def newcomer(installed: Environment, tmp_path: Path) -> Iterator[Typist]:
     (tmp_path / ".venv").symlink_to(installed.folder)
-    with Typist(tmp_path, installed=(INSTALL,)) as newcomer:
+    with Typist(tmp_path, installed=(VENV, INSTALL)) as newcomer:
         yield newcomer
 
 
 @pytest.fixture
 def project(newcomer: Typist) -> Typist:
     """The project that the page describes; nothing runs yet."""
+    return _started(newcomer)
+
+
+def _started(newcomer: Typist) -> Typist:
     newcomer.run("django-admin startproject shop .")
-    for block in blocks(FROM_NOTHING):
+    for block in PAGE:
         if block.file:
             newcomer.type(block)
     return newcomer
@@ -52,7 +72,7 @@ def _no_java(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_no_java")
 def test_what_the_page_says_leads_to_a_locked_view(newcomer: Typist) -> None:
     said: dict[str, str] = {}
-    for block in blocks(FROM_NOTHING):
+    for block in PAGE:
         if block.file:
             newcomer.type(block)
             continue
@@ -68,9 +88,33 @@ def test_what_the_page_says_leads_to_a_locked_view(newcomer: Typist) -> None:
     # Nobody has typed `migrate` yet.
     assert "distlock" in said["python manage.py runserver"].partition("unapplied migration")[2]
     assert _get(newcomer, f"{SITE}/admin/login/")[0] == 200
+    _tell(newcomer)
+
+
+def _tell(newcomer: Typist) -> None:
     for command, seconds in newcomer.typed:
         print(f"{seconds:6.2f} s  {command}")  # noqa: T201 - pytest -s shows it
     print(f"{sum(seconds for _, seconds in newcomer.typed):6.2f} s")  # noqa: T201 - the same
+
+
+def test_the_same_settings_keep_the_locks_in_postgresql(
+    built: Built, postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Environment(tmp_path / ".venv", built.wheel, extras=["postgresql"])
+    monkeypatch.setenv("PGHOST", "127.0.0.1")
+    monkeypatch.setenv("PGPORT", str(postgres.port))
+    monkeypatch.setenv("PGUSER", "postgres")
+    with Typist(tmp_path, installed=(EXTRA,)) as newcomer:
+        _started(newcomer)
+        for block in ON_POSTGRESQL:
+            newcomer.type(block)
+        (tmp_path / "shop" / "tests.py").write_text(TEST_OF_A_LOCK)
+        assert "\nOK\n" in newcomer.run("python manage.py test")
+        newcomer.run("python manage.py runserver")
+        assert eventually(lambda: _one_sold(newcomer), PATIENCE) == "42 is yours.\n"
+        assert "tells of releases (LISTEN)" in newcomer.run(DOCTOR)
+        assert EXTRA in [command for command, _ in newcomer.typed]
+        _tell(newcomer)
 
 
 def _one_sold(newcomer: Typist) -> str:

@@ -95,6 +95,10 @@ def test_every_module_can_be_imported_but_those_of_an_extra(
         "distlock.contrib.prometheus": "prometheus_client",
         "distlock.contrib.rest_framework": "rest_framework",
         "distlock.testing.fixtures": "pytest",
+        "distlock.engine.postgresql.client": "psycopg",
+        "distlock.engine.postgresql.engine": "psycopg",
+        "distlock.engine.postgresql.errors": "psycopg",
+        "distlock.engine.postgresql.server": "psycopg",
         "distlock.engine.redis.address": "redis",
         "distlock.engine.redis.client": "hiredis",
         "distlock.engine.redis.engine": "redis",
@@ -102,5 +106,8 @@ def test_every_module_can_be_imported_but_those_of_an_extra(
         "distlock.engine.redis.requests": "hiredis",
         "distlock.engine.redis.server": "redis",
     }
-    for module, extra in [("health_check", "health"), ("rest_framework", "drf")]:
-        assert f'pip install "django-distlock[{extra}]"' in missed[f"distlock.contrib.{module}"][1]
+    for module, package in [
+        ("health_check", "django-health-check"),
+        ("rest_framework", "djangorestframework"),
+    ]:
+        assert f"pip install {package}" in missed[f"distlock.contrib.{module}"][1]

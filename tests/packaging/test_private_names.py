@@ -24,6 +24,8 @@ import django.db.models.base
 import django.db.models.query
 import django.db.transaction
 import django.utils.connection
+import kombu.asynchronous.timer
+import kombu.transport.virtual.base
 import pytest
 import redis.connection
 from asgiref.sync import AsyncToSync, SyncToAsync
@@ -42,8 +44,10 @@ OTHERS: Final[dict[ModuleType, set[str]]] = {
     django.db.transaction: {"_from_testcase", "_non_atomic_requests"},
     django.utils.connection: {"_connections"},
     celery.app.autoretry: {"_orig_run"},
-    celery.worker.request: {"_context"},
+    celery.worker.request: {"_context", "_eta"},
     concurrent.futures.thread: {"_WorkItem", "_worker"},
+    kombu.asynchronous.timer: {"_queue"},
+    kombu.transport.virtual.base: {"_delivered", "_lookup", "_size"},
     redis.connection: {"_sock"},
     threading: {"_MainThread"},
 }

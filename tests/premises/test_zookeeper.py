@@ -1,6 +1,6 @@
 """What ZooKeeper really does, where a promise or a warning of ours rests on it.
 
-`docs/reference/premises.md` lists these premises, and those that tests elsewhere watch.
+`README.md` beside this file lists these premises, and those that tests elsewhere watch.
 """
 
 from __future__ import annotations

@@ -111,6 +111,14 @@ def test_on_a_long_link_one_message_hands_the_lock_over() -> None:
     assert contender.apply(e.Changed(other(1), deleted=True)) == [e.GRANT]
 
 
+def test_a_holder_whose_node_is_written_to_goes_on_watching_it() -> None:
+    contender = Line().joined()
+    node = own(contender)
+    assert contender.apply(e.Renewed()) == [e.Watch(node)]
+    assert contender.apply(e.Changed(node, deleted=False)) == [e.Watch(node)]
+    assert contender.state is State.HOLDING
+
+
 # --- worn lines ----------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from distlock.queue.machine import Machine
 from distlock.queue.semaphore import Permit, Turn
 from distlock.queue.states import RULES, State
 from tests.kit import table
-from tests.kit.helpers import ROOT, without_garbage_collection
+from tests.kit.helpers import without_garbage_collection
 from tests.queue import alone
 from tests.queue.explore import DOWNGRADED
 
@@ -23,12 +23,6 @@ def test_the_rules_are_all_that_a_contender_can_do() -> None:
     found |= alone.transitions(policies.MUTEX, 5, revocable=True, max_waiters=0)
     found |= alone.transitions(DOWNGRADED, 6)
     assert found == table.transitions(RULES)
-
-
-def test_the_docs_have_the_table() -> None:
-    """If it fails, paste what it expects."""
-    page = (ROOT / "docs/discussion/architecture.md").read_text(encoding="utf-8")
-    assert f"```\n{table.shown(RULES)}\n```\n" in page
 
 
 @pytest.mark.parametrize("machine", [Machine, Turn, Permit])

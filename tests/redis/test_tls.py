@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +14,11 @@ from distlock import zk_lock
 from distlock.session.registry import close_sessions, session_for
 from distlock_chaos.ports import free_ports
 from distlock_chaos.redis_sentinel import SERVICE, Sentinel
-from tests.kit.engines import tree_at
 from tests.kit.services import Redis
-from tests.kit.tools import PATIENCE, MakeOwner, within
+from tests.kit.tools import PATIENCE, MakeOwner
 from tests.redis.tools import SECRET, refusal
 from tests.security.certificates import KEY_PASSWORD, Authority
-from tests.workers.master import SESSION_SECONDS, master
+from tests.workers.master import assert_reaper_frees_the_lock_of_a_killed_child
 
 PASSWORD = f"{SECRET} of the shop"
 QUOTED = f"{SECRET}%20of%20the%20shop"
@@ -125,16 +122,7 @@ def test_locks_pass_from_session_to_session(
 def test_the_session_reaper_frees_the_lock_of_a_killed_child(
     server: Server, namespace: str, name: str
 ) -> None:
-    hosts = way(server, name)
-    with master(hosts, namespace) as one, tree_at(hosts, namespace) as tree:
-        dying, _ = one.child("a"), one.child("b")
-        with within(SESSION_SECONDS / 2):
-            os.kill(dying, signal.SIGKILL)
-            tree.await_line("a", 0)
-        assert one.tell("b", "verify") == "done"
-        said = one.end()
-    assert f"Process {dying} died" in said
-    assert said.count("died") == 1
+    said = assert_reaper_frees_the_lock_of_a_killed_child(way(server, name), namespace)
     assert SECRET not in said
 
 

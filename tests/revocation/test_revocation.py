@@ -161,6 +161,12 @@ def test_a_callback_that_fails_is_logged_and_the_lock_is_kept(
 # --- who is there --------------------------------------------------------------------------------
 
 
+def test_a_key_is_no_participant() -> None:
+    key: Any = "report"
+    with pytest.raises(TypeError, match=r"zk_lock\(.*\).holder\(\)"):
+        revoke(key)
+
+
 def test_whoever_has_left_cannot_be_asked(tree: Tree, asked: Asked) -> None:
     lock = zk_lock("key", on_revoke=asked)
     with lock:

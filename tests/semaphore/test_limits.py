@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 
 import pytest
+from kazoo.exceptions import NoNodeError
 
 from distlock import zk_semaphore, zk_semaphore_mutex
 from distlock.contenders.semaphore import SemaphoreContender, SemaphorePart
@@ -51,9 +53,10 @@ def test_a_limit_that_was_set_outlives_an_idle_semaphore_until_it_is_unset(
     permits: Permits,
 ) -> None:
     def idle() -> None:
-        """Do as the server does once nobody has been there for a minute."""
-        permits.tree.client.delete(permits.path)
-        permits.tree.client.delete(permits.queue)
+        """Do as the server does with a container that is empty, if it has not done so."""
+        for parent in (permits.path, permits.queue):
+            with suppress(NoNodeError):
+                permits.tree.client.delete(parent)
 
     semaphore = zk_semaphore(KEY, 1)
     semaphore.limit = 3

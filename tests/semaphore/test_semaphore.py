@@ -10,7 +10,7 @@ import pytest
 from django.db import transaction
 
 from distlock import (
-    LockBusy,
+    LimitReached,
     LockLost,
     NotOwner,
     lock_acquired,
@@ -218,7 +218,8 @@ def test_a_block_has_a_permit_of_its_own(permits: Permits, make_owner: MakeOwner
 
 def test_a_block_that_cannot_be_entered_says_so(permits: Permits) -> None:
     late = zk_semaphore(KEY, 1, timeout=0.05)
-    with zk_semaphore(KEY, 1), pytest.raises(LockBusy, match="all permits are taken") as refused:
+    said = f"^The limit of 1 for '{KEY}' is busy after .* s: all permits are taken"
+    with zk_semaphore(KEY, 1), pytest.raises(LimitReached, match=said) as refused:
         late.__enter__()
     assert refused.value.key == KEY
     assert refused.value.waited >= 0.05

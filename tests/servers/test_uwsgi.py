@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -43,18 +44,21 @@ def test_workers_have_sessions_names_and_nodes_of_their_own(
         assert site.pid_of_holder("parent") == parent
         workers: dict[int, str] = {}
 
-        def hold_once_in_each() -> bool:
-            own = site.database.make_counter()
-            pid = server.post(f"/hold/{own}/")[1]["pid"]
-            (node,) = site.nodes(f"counter:{own}")
-            assert site.pid_of_holder(f"counter:{own}") == pid
-            workers.setdefault(pid, node)
+        def hold_in_each(pool: ThreadPoolExecutor) -> bool:
+            """On one core, one worker answers all that come one by one."""
+            own = [site.database.make_counter() for _ in range(CLIENTS)]
+            answers = pool.map(server.post, [f"/hold/{counter}/" for counter in own])
+            for counter, (_, said) in zip(own, list(answers), strict=True):
+                (node,) = site.nodes(f"counter:{counter}")
+                assert site.pid_of_holder(f"counter:{counter}") == said["pid"]
+                workers.setdefault(said["pid"], node)
             return len(workers) == 3
 
-        eventually(hold_once_in_each, PATIENCE, "each of the workers has answered")
-        assert parent not in workers
-        assert len({node[:STEM] for node in workers.values()}) == 3  # the first names of each
         with ThreadPoolExecutor(CLIENTS) as pool:
+            each = "each of the workers has answered"
+            eventually(partial(hold_in_each, pool), PATIENCE, each)
+            assert parent not in workers
+            assert len({node[:STEM] for node in workers.values()}) == 3  # a name of each
             said = list(pool.map(server.post, [f"/function/{name}/"] * REQUESTS))
         assert {status for status, _ in said} == {200}
         assert site.database.value(name) == REQUESTS

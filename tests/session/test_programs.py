@@ -46,6 +46,8 @@ class Session:
         else:
             self.parked.append(step)
 
+    soon = when_connected  # on the connection thread, which a test has not
+
     def connect(self) -> None:
         self.connected = True
         while self.parked:

@@ -123,7 +123,7 @@ class Client(Requests):
         """The server that it is connected to, or None."""
         return None if self._link is None else self._link.hosts[1]
 
-    def explain(self, error: BaseException | None) -> str:
+    def explain(self, error: BaseException | None, away: str = "") -> str:
         return repr(error)
 
     # --- from any thread -------------------------------------------------------------------------

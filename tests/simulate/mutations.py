@@ -132,6 +132,7 @@ def _have_turn_when_any_has_gone(self: Machine, event: e.Changed) -> None:
     if event.name == self._watched and event.deleted and self.standing:
         self._have_turn()
     elif event.name == self._watched:
+        self._watching -= {event.name}
         self._look()
     else:
         self._own_changed(event)
@@ -299,7 +300,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "after a lost create another one is sent",
-        "a newcomer got",
+        "a newcomer got|nodes are left",
         _machines("_find", _find_by_joining_anew),
     ),
     Mutation(

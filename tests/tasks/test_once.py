@@ -16,6 +16,7 @@ from django.core.management import call_command
 from kombu.exceptions import OperationalError
 
 from distlock import LockBusy, zk_lease, zk_limited, zk_locked
+from distlock.celery import queued_once
 from distlock.celery.queued_once import AlreadyQueued, QueuedOnce, is_duplicate, release_lost
 from distlock_chaos.ports import free_ports
 from tests.kit.celery_tools import PATIENCE, Fleet
@@ -153,6 +154,23 @@ def test_a_task_that_has_ended_by_its_result_blocks_nobody(
     second = report.delay(key)
     assert second.id != first.id
     assert not is_duplicate(second)
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_worker_that_has_stored_the_result_may_still_release(
+    report: Any, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would warn that the lease had ended before the task."""
+    monkeypatch.setattr(queued_once, "LOOK_SECONDS", PATIENCE)
+    first = report.delay(key)
+    report.backend.store_result(first.id, None, states.SUCCESS)
+    lease = zk_lease(f"{report.name}:report:{key}", 60, owner=first.id)
+    with ThreadPoolExecutor(1) as publisher:
+        second = publisher.submit(report.delay, key)
+        with pytest.raises(TimeoutError):
+            second.result(0.5)
+        lease.release()
+        assert not is_duplicate(second.result(PATIENCE))
 
 
 @pytest.mark.usefixtures("distlock_settings")

@@ -19,7 +19,8 @@ from distlock.locks import mutex
 from distlock.testing import hold
 from tests.kit.celery_tools import PATIENCE, Fleet, Worker
 from tests.kit.helpers import eventually
-from tests.tasks.tools import Traced
+from tests.tasks.test_tickets import tickets_of
+from tests.tasks.tools import Traced, tree_of
 from tests.testproject.elsewhere import held_elsewhere, in_line
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
@@ -188,8 +189,8 @@ def test_the_canvas_goes_on_after_those_in_line_had_their_turn(
     if name == "patient":
         eventually(lambda: in_line(key) == 1 + len(waiting), PATIENCE, "three in line")
     else:
-        for one in waiting:
-            await_state(one, states.RETRY)
+        with tree_of(troupe) as tree:
+            eventually(lambda: len(tickets_of(tree, key)) == len(waiting), PATIENCE, "tickets")
     busy.set()
     assert [run(result) for result in results] == ["a+b", "c+d"]
 

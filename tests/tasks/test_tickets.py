@@ -123,7 +123,7 @@ def test_a_newcomer_that_is_put_off_says_how_many_are_ahead_and_who_holds(
     with held_elsewhere("feed:7", work="the test"):
         run(refresh, "a")
         error = run(refresh, "b").error.exc
-        assert "tickets ahead: 1." in str(error)
+        assert "before this one: 1." in str(error)
         assert "the test" in str(error)
         for who in "ab":
             tree.client.delete(ticket_path(tree, who))

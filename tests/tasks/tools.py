@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -12,9 +12,12 @@ from celery import signals, states
 from celery.app.trace import build_tracer
 
 from distlock import zk_lease
-from distlock.celery.queued_once import HEADER
+from distlock.celery.put_off import ONCE
+from tests.kit.celery_tools import Fleet
+from tests.kit.engines import tree_at
 from tests.kit.rabbitmq import RabbitMQ
 from tests.kit.services import Redis
+from tests.kit.tools import Tree
 
 
 class Traced:
@@ -58,7 +61,7 @@ class Message:
 
     @property
     def headers(self) -> dict[str, Any]:
-        return {HEADER: self._said.get(self.id)}
+        return {ONCE: self._said.get(self.id)}
 
     def run(self, *args: Any, **request: Any) -> Traced:
         """Run the last message that was published."""
@@ -70,13 +73,19 @@ class Message:
     @contextmanager
     def _noting(self) -> Iterator[None]:
         def note(headers: dict[str, Any], **_: Any) -> None:
-            self._said[headers["id"]] = headers.get(HEADER)
+            self._said[headers["id"]] = headers.get(ONCE)
 
         signals.before_task_publish.connect(note, weak=False)
         try:
             yield
         finally:
             signals.before_task_publish.disconnect(note)
+
+
+def tree_of(troupe: Fleet) -> AbstractContextManager[Tree]:
+    """Return the block with the nodes of some workers' locks."""
+    default = troupe.distlock["default"]
+    return tree_at(default["HOSTS"], default["NAMESPACE"])
 
 
 def free(task: Any, key: str) -> bool:

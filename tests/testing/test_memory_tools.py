@@ -15,6 +15,8 @@ from distlock import (
     LockBusy,
     LockLost,
     LockUnavailable,
+    lock_held_long,
+    lock_waited_long,
     zk_lease,
     zk_limited,
     zk_lock,
@@ -35,11 +37,26 @@ from distlock.testing import (
 )
 from tests.kit.helpers import eventually, logged
 from tests.kit.tools import PATIENCE
+from tests.mutex.test_signals_and_looking import received
 
 
 @pytest.fixture(autouse=True)
 def _nowhere(options: dict[str, Any]) -> None:
     """Before all other fixtures."""
+
+
+@pytest.mark.usefixtures("memory")
+def test_what_lasts_is_told_and_seen(settings: Settings, options: dict[str, Any]) -> None:
+    settings.DISTLOCK = {
+        "default": {**options, "SESSION_TIMEOUT": 4, "HELD_LONG": 0.1, "WAITED_LONG": 0.1}
+    }
+    with received(lock_held_long, lock_waited_long) as said, zk_lock("key"):
+        waiter = threading.Thread(target=zk_lock("key").acquire, kwargs={"timeout": 1.5})
+        waiter.start()
+        waiter.join(PATIENCE)
+        told = {lock_held_long, lock_waited_long}
+        eventually(lambda: {signal for signal, _ in said} == told, PATIENCE)
+        eventually(lambda: assert_locked("key")[0].held is not None, PATIENCE)
 
 
 # --- somebody else -------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from celery import shared_task
 
 from distlock import LockBusy, zk_limited, zk_locked
+from distlock.celery.put_off import HEADER
 from distlock.celery.queued_once import QueuedOnce
 from tests.testproject.tasks import stage
 
@@ -63,7 +64,16 @@ def queue(key: str, actor: str, seconds: float = 0) -> str:
     return actor
 
 
-@task(max_retries=0)
+def _may_die(self: Any, _task_id: str, args: Any, _kwargs: Any) -> None:
+    """Kill the child of an actor that "dies" between its wake and the acquire, once."""
+    actor = args[-1]
+    woken = HEADER in (self.request.headers or {})
+    if "dies" in actor and woken and not stage().told(actor, "dies"):
+        stage().tell(actor, "dies")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task(max_retries=0, before_start=_may_die)
 @zk_locked("<key>", on_busy="queue", timeout=0)
 def queue_at_once(key: str, actor: str) -> str:
     """Tell in which order; a first actor goes when the audience says so."""
@@ -73,10 +83,20 @@ def queue_at_once(key: str, actor: str) -> str:
     return actor
 
 
-@task(max_retries=0)
+@task(max_retries=0, before_start=_may_die)
 @zk_limited("<key>", 2, on_busy="queue")
 def queue_for_two(key: str, actor: str) -> str:
     """As above, for two at a time."""
+    stage().tell(key, "enter", actor)
+    if actor.startswith("first-"):
+        stage().play(actor)
+    return actor
+
+
+@task(max_retries=0, acks_late=True, reject_on_worker_lost=True, before_start=_may_die)
+@zk_limited({"all of <key>": 2, "<key>:<customer>": 1}, on_busy="queue")
+def queue_by_two_rules(key: str, customer: str, actor: str) -> str:
+    """As above, for one at a time of each customer, and two in all."""
     stage().tell(key, "enter", actor)
     if actor.startswith("first-"):
         stage().play(actor)

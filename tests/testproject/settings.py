@@ -9,10 +9,11 @@ import json
 import os
 from typing import Any
 
+from tests.settings import Databases
 from tests.testproject import templates
 
 given: dict[str, Any] = json.loads(os.environ["TESTPROJECT"])
-DATABASES = given["DATABASES"]
+DATABASES = Databases(given["DATABASES"])
 DISTLOCK = given["DISTLOCK"]
 DEBUG = DISTLOCK["default"].get("HOSTS") == "embedded"
 TEMPLATES = templates.TEMPLATES

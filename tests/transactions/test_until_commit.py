@@ -281,7 +281,7 @@ def test_a_savepoint_that_is_refused_takes_no_count_of_an_outer_block(
 
 
 def test_it_needs_a_block_and_a_thread() -> None:
-    with pytest.raises(TypeError, match="with zk_lock"):
+    with pytest.raises(TypeError, match="with lock"):
         until().acquire()
     with pytest.raises(ValueError, match="block"):
         zk_lock(KEY, until="rollback")  # type: ignore[arg-type]

@@ -133,6 +133,8 @@ zk_locked(42)  # type: ignore[arg-type]
 zk_locked("report", on_busy="wiat")  # type: ignore[arg-type]
 zk_locked("report", 2)  # type: ignore[call-arg]
 zk_locked("report", tiemout=2)  # type: ignore[call-arg]
+zk_locked("report", timeout="2")  # type: ignore[arg-type]
+zk_locked("report", busy_pause="2")  # type: ignore[arg-type]
 
 
 # --- the mutex and its hold ----------------------------------------------------------------------
@@ -163,10 +165,13 @@ def locks() -> None:
         mine.token = "7"  # type: ignore[assignment]
         mine.lost = True  # type: ignore[misc]
     lock.acquire(waiting=True)  # type: ignore[call-arg]
+    lock.acquire(timeout="2")  # type: ignore[arg-type]
     zk_lock(b"stock")  # type: ignore[arg-type]
     zk_lock("stock", 2)  # type: ignore[call-arg]
     zk_lock("stock", handoff="8")  # type: ignore[arg-type]
     zk_lock("stock", max_hold=timedelta(minutes=5))
+    zk_lock("stock", max_hold="5")  # type: ignore[arg-type]
+    zk_lock("stock", timeout=None)
     zk_lock("stock", cancel_on_loss="yes")  # type: ignore[arg-type]
     revoke("stock")  # type: ignore[arg-type]
 

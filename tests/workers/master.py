@@ -12,9 +12,10 @@ from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 from tests.fork.tools import hear, heard, tell
+from tests.kit.engines import tree_at
 from tests.kit.helpers import spawn_python
 from tests.kit.losses import tell as order
-from tests.kit.tools import PATIENCE, expire, set_up
+from tests.kit.tools import PATIENCE, expire, set_up, within
 
 if TYPE_CHECKING:
     import subprocess
@@ -65,6 +66,20 @@ def master(hosts: str, namespace: str, *, reaper: bool = True) -> Iterator[Maste
     with spawn_python(code, hosts, namespace, str(reaper)) as process:
         assert heard(process) == "ready"
         yield Master(process)
+
+
+def assert_reaper_frees_the_lock_of_a_killed_child(hosts: str, namespace: str) -> str:
+    """Return what the processes have said."""
+    with master(hosts, namespace) as one, tree_at(hosts, namespace) as tree:
+        dying, _ = one.child("a"), one.child("b")
+        with within(SESSION_SECONDS / 2):
+            os.kill(dying, signal.SIGKILL)
+            tree.await_line("a", 0)
+        assert one.tell("b", "verify") == "done"
+        said = one.end()
+    assert f"Process {dying} died" in said
+    assert said.count("died") == 1
+    return said
 
 
 # --- in the process itself -----------------------------------------------------------------------

@@ -21,11 +21,11 @@ from urllib.parse import unquote
 import redis.connection
 import redis.sentinel
 from django.core.exceptions import ImproperlyConfigured
-from django.views.decorators.debug import sensitive_variables
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from distlock.engine import session_reaper
+from distlock.text import secret
 
 from .settings import SENTINEL
 
@@ -155,7 +155,7 @@ _FILES: Final = {"ca": "ssl_ca_certs", "cert": "ssl_certfile", "key": "ssl_keyfi
 _PASSWORD: Final = {"key_password": "ssl_password"}
 
 
-@sensitive_variables()
+@secret
 def tls_of(options: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return redis-py's options as those of the setting ``TLS``; None without TLS."""
     if "ssl_check_hostname" not in options:  # `address` sets it
@@ -167,7 +167,7 @@ def tls_of(options: Mapping[str, Any]) -> dict[str, Any] | None:
     return tls
 
 
-@sensitive_variables()  # error mails show variables
+@secret
 def check_files(conf: Configuration) -> None:
     """Read the files that the URL names; raise ImproperlyConfigured if one cannot be used."""
     options = address(conf.hosts).options

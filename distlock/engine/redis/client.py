@@ -8,32 +8,29 @@ connection of the requests, in order with the replies.
 
 from __future__ import annotations
 
+import re
 import secrets
 import select
-import socket
 import ssl
-import threading
 import time
 from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
 from redis.exceptions import RedisError
+from redis.sentinel import MasterNotFoundError
 
-from distlock.engine.calls import Latch, start_thread, this_thread
-from distlock.engine.deadline import SessionDeadline, now
-from distlock.engine.guard import guarded, report_once
-from distlock.engine.kazoo import ConnectionDropped, ConnectionLoss
+from distlock.engine.deadline import now
+from distlock.engine.errors import REFUSALS
+from distlock.engine.guard import guarded
+from distlock.engine.kazoo import ConnectionDropped
+from distlock.engine.own_client import OwnClient
 from distlock.engine.reply import Reply
-from distlock.engine.serving import MANY, SHORTEST_PAUSE, WOULD_BLOCK, Serving, Submitting
+from distlock.engine.serving import MANY, WOULD_BLOCK, no_answer
 from distlock.engine.wire import Wire
-from distlock.exceptions import LockUnavailable
-from distlock.logs.loggers import Outage
 
 from .address import address, check_files, where
 from .errors import (
-    REFUSALS,
     NotConfirmed,
     RedisRefused,
     TooFewReplicas,
@@ -43,15 +40,13 @@ from .errors import (
 )
 from .library import CODE, digest, mark
 from .requests import (
-    LIST,
-    Asked,
     Request,
     Requests,
     also_told,
     beginning,
     call,
     good_bye,
-    joined,
+    joining,
     packed,
     prefix,
     session_arguments,
@@ -62,13 +57,6 @@ if TYPE_CHECKING:
 
     from distlock.engine.protocol import Configuration
 
-#: The watch events, by the first letter of their message.
-_DELETED: Final = "D"
-_CHANGED: Final = "C"
-#: The message by which the server asks for a ping.
-_PING: Final = "P"
-#: The shortest time between two pings, in seconds.
-_LEAST_PING_SECONDS: Final = 0.005
 #: The words of a server that is no longer the one for these locks.
 _ELSEWHERE: Final = ("READONLY", "MASTERDOWN", "MOVED", "NOAUTH")
 #: The reader returns it while an answer is not complete.
@@ -77,7 +65,7 @@ _MORE: Final = object()
 _NONE: Final = object()
 
 
-class RedisClient(Serving, Submitting, Requests):
+class RedisClient(OwnClient, Requests):
     """One connection that keeps itself up, and its session of the moment.
 
     Its requests are calls of a script. Where replicas must confirm one, a ``WAIT`` goes along, and
@@ -86,121 +74,38 @@ class RedisClient(Serving, Submitting, Requests):
     :raises ImproperlyConfigured: a file of TLS that the URL names cannot be read
     """
 
-    tells_the_rest = True
-    # A connection whose ping gets no answer until the next one is given up with a sixth of the
-    # session timeout left before the deadline: an acquire renews nothing that would move that.
-    pings = 4
+    usual = (RedisRefused, RedisError, hiredis.ProtocolError)
+    joining = staticmethod(joining)
+    _good_bye = staticmethod(good_bye)
 
     def __init__(self, conf: Configuration, changed: Callable[[bool, int], None]) -> None:
         check_files(conf)
-        self.client = self._connection = self  # with kazoo they are two
-        self._conf = conf
-        self._where = where(conf)
-        self._changed = changed
-        self.steps = deque()
-        self.deadline = SessionDeadline()
-        self.stopped = False
-        #: Opened when it stops, for the pause between two tries.
-        self._ending = Latch()
-        self.outage = Outage(self._where)
-        self.session_timeout = self.negotiated_timeout = conf.session_timeout
-        #: The seconds that a server may take for each step of a connection.
-        self._patience = max(conf.connect_timeout / 2, 0.2)
+        super().__init__(conf, changed, where(conf))
         #: Waits until the replicas confirm a write; so long that a ping behind one is not given up.
         milliseconds = int(min(conf.session_timeout / 10, 1.0) * 1000)
         self._wait = packed(b"WAIT", b"%d" % conf.replicas, b"%d" % milliseconds)
-        self._reported: set[tuple[Any, ...]] = set()
-        self._socket: Any = None
-        self._live = False
         self._reader = hiredis.Reader(notEnoughData=_MORE)
-        self._queue = deque()
-        #: Requests that the server has not answered yet, in their order: with it, where the outcome
-        #: goes, and how many answers it has.
-        self._pending: deque[Any] = deque()
         #: The answer of the script whose ``WAIT`` is not answered yet.
         self._unconfirmed: Any = _NONE
         #: Events that have come since that answer: their watches are set when it is settled.
         self._events: deque[str] = deque()
-        self._data_watchers, self._child_watchers = {}, {}
-        #: While a message of the server is reported: what it tells beside, by what one would ask.
-        self._told: dict[Asked, Any] = {}
-        #: Requests that it answers, and what it answers.
-        self._answered: deque[tuple[Any, Reply, Any]] = deque()
-        #: When the ping was sent that is not answered yet (`time.monotonic`).
-        self._pinged_at: float | None = None
-        self.session_id = 0
-        self.password = b""
         #: The first arguments of each call over this connection.
         self._session_arguments: tuple[bytes, ...] = ()
-        #: The number of this connection, which rises.
-        self._number = 0
-        #: When the last request was sent that has renewed the session (`deadline.now`). A create
-        #: renews nothing on the server.
-        self.renewed_at = 0.0
         #: The number of the session's last transaction.
         self._last = 0
-        self._read_sock, self._write_sock = socket.socketpair()
-        self._read_sock.setblocking(False)
-        self._write_sock.setblocking(False)
-        self.routine = threading.Thread(
-            target=self._run, name=f"distlock-{conf.alias}", daemon=True
-        )
 
     # --- connecting ------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        self.thread = threading.get_ident()
-        this_thread.ours = True
-        try:
-            while not self.stopped:
-                if not self._attempt():
-                    self.pause(self._ending.wait)
-        finally:
-            self.stopped = True
-            self.wire = None
-            self.fail_queued()
-            guarded(self._changed, False, 0)
-            self.close()
-
-    def close(self) -> None:
-        """Close the sockets that wake the thread, once it has ended or could not be started."""
-        waking, self._write_sock = self._write_sock, None
-        if waking is not None:
-            waking.close()
-        self._read_sock.close()
-
-    def _attempt(self) -> bool:
-        """Connect and serve until the connection ends; return whether there was one."""
-        connected = False
-        try:
-            self._connect()
-            connected = self._live = True
-            self.next_pause = SHORTEST_PAUSE
-            self.outage.end()
-            self.fail_queued()
-            guarded(self._changed, True, self.session_id)
-            self.serve(self._patience)
-        except BaseException as error:  # noqa: BLE001 - the session would end with the thread
-            self._note(error)
-        self.disconnected()
-        gone, self._socket, self.wire = self._socket, None, None
-        if gone is not None:
-            gone.close()
-        return connected
+    def _refused(self, error: BaseException) -> BaseException | None:
+        return error if isinstance(error, RedisRefused) else refusal(error, self._where)
 
     def _note(self, error: BaseException) -> None:
-        """Keep the reason of a failure for messages; log one that nobody has foreseen."""
-        self.failure = error
-        self.trouble = error if isinstance(error, RedisRefused) else refusal(error, self._where)
-        usual = RedisRefused | RedisError | OSError | ConnectionDropped | hiredis.ProtocolError
-        if not isinstance(error, usual):
-            report_once(error, self._reported)
+        super()._note(error)
+        if isinstance(error, MasterNotFoundError):
+            self.failure = ConnectionError("none of the Sentinels answers")
 
     def _connect(self) -> None:
         """Connect, and begin a session, or carry one on."""
-        self.fail_queued()
-        if self.cut_off:
-            raise ConnectionRefusedError("a test has cut the connection")
         greeted = address(self._conf.hosts).connect(self._patience)
         taken: Any
         taken, greeted._sock = greeted._sock, None  # its parser reads no further
@@ -214,8 +119,6 @@ class RedisClient(Serving, Submitting, Requests):
             self._socket = Wire(taken, self.packed)
         self._check()
         self._begin()
-        self._busy_since = self._pinged_at = None
-        self.failure = self.trouble = self.given_up = None
         if isinstance(self._socket, Wire):
             self._pending = self._socket.unanswered
             self.wire = self._socket
@@ -329,7 +232,11 @@ class RedisClient(Serving, Submitting, Requests):
             elif answer[0] == b"message":
                 self._events.append(answer[2].decode())
             while self._events and self._unconfirmed is _NONE:
-                guarded(self.fire, self._events.popleft())
+                guarded(self._fire, self._events.popleft())
+
+    def _fire(self, event: str) -> None:
+        path, told, names = event[1:].partition("\0")
+        self.fire(event[0], path, (names.split("/") if names else []) if told else None)
 
     def _answer(self, answer: Any) -> None:
         """Settle the oldest request, once all of its answers are there."""
@@ -390,7 +297,7 @@ class RedisClient(Serving, Submitting, Requests):
             reply.settle(value, None)  # to its orphan, which deletes the node
 
     def _error(self, text: str) -> BaseException:
-        known = REFUSALS.get(text.encode().split()[0])
+        known = REFUSALS.get(text.split(maxsplit=1)[0])
         return known() if known is not None else error_of(text, self._where)
 
     def _unconfirmed_error(self, request: Any, confirmed: Any) -> BaseException | None:
@@ -402,23 +309,6 @@ class RedisClient(Serving, Submitting, Requests):
             "confirmed the lock in time. Look at `INFO replication` there."
         )
         return TooFewReplicas(message) if request.creates else NotConfirmed(message)
-
-    def _plan(self, seconds: float) -> None:
-        """Ask again when the next session of all may have ended, if anybody waits for that.
-
-        Or soon, if there is more to clear away than one ping does.
-        """
-        if self._data_watchers or self._child_watchers or not seconds:
-            at = time.monotonic() + max(seconds, _LEAST_PING_SECONDS)
-            self._ping_at = min(self._ping_at, at)
-
-    def _ping(self, timeout: float) -> None:
-        now = time.monotonic()
-        if self._pinged_at is None:
-            self._pinged_at = now
-            self.ping()
-        elif now - self._pinged_at > self.negotiated_timeout / 5:
-            raise ConnectionDropped("The server does not answer.")
 
     def _finish(self, message: bytes, timeout: float) -> None:
         deadline = time.monotonic() + timeout
@@ -432,127 +322,16 @@ class RedisClient(Serving, Submitting, Requests):
 
     # --- what a session uses ---------------------------------------------------------------------
 
-    def connect(self) -> None:
-        try:
-            start_thread(self.routine)
-        except LockUnavailable:
-            self.close()
-            raise
-
-    @property
-    def credentials(self) -> tuple[int, bytes]:
-        return self.session_id, self.password
-
-    def explain(self, error: BaseException | None) -> str:
+    def explain(self, error: BaseException | None, away: str = "") -> str:
         if isinstance(error, RedisRefused):
             return str(error)
         if error is None:
             tls = ", with TLS on that port" if self._conf.hosts.startswith("rediss") else ""
-            return f"{self._where} did not answer in time. Is it running, and reachable{tls}?"
+            text = f"{no_answer(self._where, away)} Is it running, and reachable{tls}?"
+            if re.search(r":2181\b", self._where):
+                text += ' Port 2181 is that of ZooKeeper: "host:2181", without redis://.'
+            return text
         return f"{self._where} could not serve the request: {error!r}."
 
-    def say_goodbye(self, seconds: float) -> bool:
-        self.stopped = True
-        self._ending.open()
-        self._queue.append((good_bye(), None))
-        with suppress(OSError):  # it has ended already
-            self.wake()
-        if self.routine.ident is not None and self.routine is not threading.current_thread():
-            self.routine.join(seconds)
-        return self.closed_session
-
-    # --- on the connection thread ----------------------------------------------------------------
-
-    def disconnected(self) -> None:
-        """Report that there is no connection, and that what was asked gets no answer."""
-        if not self.stopped:
-            self.outage.note(self.reason)
-        if not self._live:
-            return
-        self._live = False
-        guarded(self._changed, False, self.session_id)
-        wire, self.wire = self.wire, None
-        if wire is not None:
-            wire.close()
-        while self._pending:
-            _, reply, _ = self._pending.popleft()
-            if reply is not None:
-                reply.set_exception(ConnectionLoss())
-        self.fail_queued()
-        watchers = [*self._data_watchers.values(), *self._child_watchers.values()]
-        self._data_watchers, self._child_watchers = {}, {}
-        for changed in [one for some in watchers for one in some]:
-            guarded(changed, False)
-
-    def fail_queued(self) -> None:
-        """Fail what was queued in the instant of a loss, but leave the good-bye."""
-        for _ in range(len(self._queue)):
-            request, reply = self._queue.popleft()
-            if reply is None:
-                self._queue.append((request, reply))
-            else:
-                reply.set_exception(ConnectionLoss())
-
-    def watch(self, request: Any) -> None:
-        """Keep the callback of a watch that the server has set."""
-        watchers = self._child_watchers if request.children else self._data_watchers
-        watchers.setdefault(request.path, set()).add(request.watcher)
-
-    def fire(self, event: str) -> None:
-        """Call the watchers of an event."""
-        kind = event[0]
-        if kind == _PING:
-            self.ping()
-            return
-        path, told, names = event[1:].partition("\0")
-        watchers: list[Callable[[bool], None]] = []
-        if kind in (_DELETED, _CHANGED):
-            watchers += self._data_watchers.pop(path, ())
-        if kind != _CHANGED:
-            watchers += self._child_watchers.pop(path, ())
-        left = {(LIST, path.rpartition("/")[0]): names.split("/") if names else []} if told else {}
-        self.deliver(left, self._call, watchers, kind == _DELETED)
-
-    def _call(self, watchers: list[Callable[[bool], None]], deleted: bool) -> None:
-        for changed in watchers:
-            guarded(changed, deleted)
-
-    def deliver(self, told: dict[Asked, Any], report: Callable[..., None], *about: Any) -> None:
-        """Report a message of the server; what it tells beside answers what its callbacks ask.
-
-        The server would have answered so before anything that it sends later.
-        """
-        self._told = told
-        report(*about)
-        self._told = {}
-        while self._answered:
-            request, reply, value = self._answered.popleft()
-            if request.watcher is not None:
-                self.watch(request)
-            reply.settle(value, None)
-
-    def submit(self, *calls: tuple[Any, Reply], first: bool = False) -> None:
-        if len(calls) == 2:
-            super().submit(*joined(*calls), first=first)
-        elif not (self._told and self._told_already(*calls[0])):
-            super().submit(*calls, first=first)
-
-    def _told_already(self, request: Any, reply: Reply) -> bool:
-        """Answer a request by what the message tells that is being reported, if it does."""
-        value = self._told.get((request.function, request.path))
-        if value is None or self._pending or self._queue or self.thread != threading.get_ident():
-            return False
-        self._answered.append((request, reply, value))
-        return True
-
-    def ping(self) -> None:
-        """Renew the session."""
-        sent_at = now()
-
-        def answered(_: Any, error: BaseException | None) -> None:
-            self._pinged_at = None
-            if error is None:
-                self.renewed_at = sent_at
-
-        reply = Reply(answered, None, lambda _: None, self.session_id)
+    def _renew(self, reply: Reply) -> None:
         self._queue.append((self.proof("", by_write=True), reply))

@@ -35,16 +35,6 @@ class JustStarted(RedisRefused, NotYet):
     """The server has just started, or taken over, and grants no lock yet."""
 
 
-#: The words with which the script refuses a step, as ZooKeeper's errors.
-REFUSALS: Final = {
-    b"NONODE": kazoo.NoNodeError,
-    b"NODEEXISTS": kazoo.NodeExistsError,
-    b"BADVERSION": kazoo.BadVersionError,
-    b"NOTEMPTY": kazoo.NotEmptyError,
-    b"NOCHILDREN": kazoo.NoChildrenForEphemeralsError,
-    b"NOWATCH": kazoo.APIError,
-}
-
 #: The commands that a user of the server needs.
 RIGHTS: Final = (
     "+@read +@write +@pubsub +@connection -@dangerous -@scripting -scan "

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
 
 from distlock.engine import kazoo
 from distlock.engine.deadline import now
+from distlock.engine.errors import REFUSALS
+from distlock.engine.own_client import LIST, READ, Asked
 from distlock.engine.protocol import EPHEMERAL
 
 from .address import address, tls_of
-from .errors import REFUSALS
 from .library import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock.engine.protocol import Configuration
-    from distlock.engine.reply import Reply
 
 #: How long an empty container stays, in milliseconds.
 EMPTY_MS: Final = 60_000
@@ -34,8 +34,6 @@ USUAL_SECONDS: Final = 10
 _CREATE, _SET = b"create", b"set"
 
 _CHANGE: Final = b"change"
-READ: Final = b"read"
-LIST: Final = b"list"
 _UNWATCH: Final = b"unwatch"
 PING: Final = b"ping"
 _CLOSE: Final = b"close"
@@ -88,10 +86,6 @@ def _number(answer: list[Any]) -> int:
     return int(answer[1] or 0)
 
 
-#: The name of a request, and a path.
-Asked = tuple[bytes, str]
-
-
 @dataclass(slots=True)
 class Request:
     """One call of the script.
@@ -141,7 +135,7 @@ def _step(
 
     def read(answer: Any) -> Any:
         if answer[0] >= 0:
-            raise REFUSALS[answer[1]]
+            raise REFUSALS[answer[1].decode()]
         return outcome(answer[2], _number(answer))
 
     return Request(
@@ -166,7 +160,7 @@ def _transaction(steps: list[Request]) -> Request:
         after = len(steps) - failed - 1
         return [
             *(kazoo.RolledBackError() for _ in range(failed)),
-            REFUSALS[answer[1]](),
+            REFUSALS[answer[1].decode()](),
             *(kazoo.RuntimeInconsistency() for _ in range(after)),
         ]
 
@@ -296,38 +290,15 @@ def packed(*command: bytes) -> bytes:
 #
 # The server answers the creation of a contender's node and the list of the line at once. It tells
 # the owner of such a node of each change of the node before it, as if that were watched, and says
-# what a first look at it would show. So who waits in a line asks once, and hears once: see
-# `RedisClient.deliver`.
+# what a first look at it would show.
 
 _JOIN: Final = b"join"
 #: The flag of such a node.
 _QUEUED: Final = 8
 
 
-class Both(NamedTuple):
-    """Where the two outcomes of a `_JOIN` go."""
-
-    created: Reply
-    listed: Reply
-
-    def settle(self, value: Any, error: BaseException | None) -> None:
-        """Take the answer, or the news that there will be none."""
-        node, names = (None, None) if error else value
-        self.created.settle(node, error)
-        self.listed.settle(names, error)
-
-    def set_exception(self, error: BaseException) -> None:
-        """Take the news that there will be no answer."""
-        self.settle(None, error)
-
-
-def joined(create: tuple[Any, Reply], other: tuple[Any, Reply]) -> tuple[tuple[Any, Any], ...]:
-    """Return two requests as one if they create a node and list its parent."""
-    step, created = create
-    listing, listed = other
-    of_the_line = LIST, step.path.rpartition("/")[0], None
-    if (listing.function, listing.path, listing.watcher) != of_the_line:
-        return create, other
+def joining(step: Request) -> Request:
+    """Return the step as one that also lists the parent."""
     *most, flags = step.arguments
 
     def read(answer: Any) -> Any:
@@ -336,8 +307,7 @@ def joined(create: tuple[Any, Reply], other: tuple[Any, Reply]) -> tuple[tuple[A
         return created, [created[0].rpartition("/")[2]] if alone else names_in(answer[4])
 
     arguments = *most, b"%d" % (int(flags) | _QUEUED)
-    joining = replace(step, function=_JOIN, arguments=arguments, read=read)
-    return ((joining, Both(created, listed)),)
+    return replace(step, function=_JOIN, arguments=arguments, read=read)
 
 
 def also_told(request: Any, answer: Any) -> dict[Asked, Any]:

@@ -89,7 +89,7 @@ def problems(where: str, options: Mapping[Any, Any]) -> Iterator[CheckMessage]:
     if find_spec("hiredis") is None:
         yield mistake(
             f"{where}['HOSTS'] is a URL of Redis, but redis-py with hiredis is not installed.",
-            "Install django-distlock[redis].",
+            "Type: pip install 'redis[hiredis]'",
         )
     if is_sentinel(options["HOSTS"]) and not options.get("REPLICAS"):
         yield CheckWarning(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import re
 import ssl
 import time
 from collections import deque
@@ -16,21 +17,21 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
-from django.views.decorators.debug import sensitive_variables
 
 from distlock.engine import kazoo
 from distlock.engine.deadline import SessionDeadline
 from distlock.engine.guard import guarded
-from distlock.engine.serving import Submitting
+from distlock.engine.hosts import EMBEDDED
+from distlock.engine.serving import Submitting, no_answer
 from distlock.jute import EVENT
 from distlock.keys.limits import CONNECTIONS
 from distlock.logs.loggers import Outage, safe
+from distlock.text import secret
 
-from .connection import Connection
+from .connection import UNREACHED, Connection
 from .ensemble import hosts, tls_context
 from .handler import Handler
 from .requests import Requests, access_list
-from .settings import EMBEDDED
 
 if TYPE_CHECKING:
     from distlock.engine.protocol import Configuration
@@ -175,8 +176,8 @@ class Client(Submitting, kazoo.KazooClient, Requests):  # type: ignore[misc]
         if shared is not None and (shared._data_watchers or shared._child_watchers):
             shared._connection._read_watch_event(event, offset)
 
-    def explain(self, error: BaseException | None) -> str:
-        return explain(error, self._conf)
+    def explain(self, error: BaseException | None, away: str = "") -> str:
+        return explain(error, self._conf, away)
 
     def say_goodbye(self, seconds: float) -> bool:
         # kazoo's `stop` may take ten seconds and more.
@@ -193,7 +194,7 @@ class Client(Submitting, kazoo.KazooClient, Requests):  # type: ignore[misc]
             self._connection.wake()
 
 
-@sensitive_variables()
+@secret
 def sasl_options(conf: Configuration) -> dict[str, str] | None:
     """Return kazoo's options for credentials of the scheme ``sasl``, None without any."""
     for scheme, credential in conf.auth:
@@ -203,8 +204,10 @@ def sasl_options(conf: Configuration) -> dict[str, str] | None:
     return None
 
 
-def explain(error: BaseException | None, conf: Configuration) -> str:  # noqa: PLR0911 - by cause
-    """Return what a user should read when the server answered `error`, or None for nothing."""
+def explain(  # noqa: PLR0911 - by cause
+    error: BaseException | None, conf: Configuration, away: str = ""
+) -> str:
+    """Return what a user should read; see `EngineClient`."""
     where = f"ZooKeeper at {conf.hosts}"
     match error:
         case kazoo.NoAuthError():
@@ -230,10 +233,17 @@ def explain(error: BaseException | None, conf: Configuration) -> str:  # noqa: P
         case kazoo.UnimplementedError():
             return f"{where} is too old: distlock needs ZooKeeper 3.5.3 or newer."
         case None:
+            text = (
+                f"{no_answer(where, away)} Is it running (`manage.py distlock server` starts one), "
+                "and reachable?"
+            )
+            if re.search(r":6379\b", conf.hosts):
+                return f'{text} Port 6379 is that of Redis: "redis://{conf.hosts}".'
+            if away in UNREACHED:
+                return text
             return (
-                f"{where} did not answer in time. Is it running (`manage.py distlock server` "
-                "starts one), and reachable? A server also turns clients away in silence beyond "
-                f"its maxClientCnxns ({CONNECTIONS} per address by default)."
+                f"{text} A server also turns clients away in silence beyond its maxClientCnxns "
+                f"({CONNECTIONS} per address by default)."
             )
         case _:
             return f"{where} could not serve the request: {error!r}."

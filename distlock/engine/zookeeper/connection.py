@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import ssl
 import threading
 import time
@@ -31,6 +33,9 @@ from .requests import Borrowed
 
 #: The longest reply, in bytes. A longer one is garbage: text read as a length is greater than this.
 _LONGEST_REPLY: Final = 2**28
+_UNKNOWN: Final = "no host name in HOSTS can be resolved"
+#: The reasons after which no server has been spoken to.
+UNREACHED: Final = (_UNKNOWN, os.strerror(errno.ECONNREFUSED))
 #: The number of a request that ends a session before anything else is asked.
 _GOODBYE_XID: Final = 1
 
@@ -100,7 +105,7 @@ class Connection(Serving, kazoo.ConnectionHandler):  # type: ignore[misc]
     def _expand_client_hosts(self) -> Any:
         found = [] if self.client.cut_off else super()._expand_client_hosts()
         if not found:
-            self.failure = OSError("no host name in HOSTS can be resolved")
+            self.failure = OSError(_UNKNOWN)
         return found
 
     # --- serving ---------------------------------------------------------------------------------

@@ -8,19 +8,18 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from django.views.decorators.debug import sensitive_variables
-
 from distlock.engine import kazoo
 from distlock.engine.asking import Asking
 from distlock.engine.deadline import TICKS
 from distlock.engine.errors import NoAuth, NoNode, TimeUp
+from distlock.engine.hosts import EMBEDDED
 from distlock.engine.protocol import Finding, failure, ok, warning
 from distlock.keys.limits import LEAST_TICKS, LONGEST_MESSAGE
-from distlock.text import clipped
+from distlock.text import clipped, secret
 
 from . import ensemble
 from .client import Client
-from .settings import ABOUT, EMBEDDED, chroot
+from .settings import ABOUT, chroot
 from .shared_client import SharedClient
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def shown(conf: Configuration) -> str:
     return f"{EMBEDDED}; {ABOUT}" if conf.hosts == EMBEDDED else conf.hosts
 
 
-@sensitive_variables()  # error mails show variables
+@secret
 def report(conf: Configuration, session_id: int, password: bytes) -> dict[str, Any]:
     return {
         "alias": conf.alias,

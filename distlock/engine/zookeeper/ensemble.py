@@ -15,13 +15,11 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
-from django.views.decorators.debug import sensitive_variables
 
 from distlock.engine import session_reaper
+from distlock.engine.hosts import EMBEDDED
 from distlock.engine.protocol import Finding, failure, ok, warning
-from distlock.text import printable
-
-from .settings import EMBEDDED
+from distlock.text import printable, secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,7 +138,7 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-@sensitive_variables()  # error mails show variables
+@secret
 def tls_context(conf: Configuration) -> ssl.SSLContext | None:
     """Read the files of ``TLS``; raise ImproperlyConfigured if one cannot be used."""
     tls = conf.tls

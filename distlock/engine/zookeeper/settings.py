@@ -16,10 +16,8 @@ from django.core.checks import CheckMessage, Error
 from django.core.checks import Warning as CheckWarning
 
 from distlock import process
-from distlock.engine.hosts import is_server, joined, mistake
+from distlock.engine.hosts import EMBEDDED, is_server, joined, mistake
 
-#: The value of ``HOSTS`` that starts a server; see `distlock.embedded.shared`.
-EMBEDDED: Final = "embedded"
 #: Its limits, in a few words.
 ABOUT: Final = "for development: one process, nothing on disk, no replication"
 #: create, delete, read, write, administer (set the ACL): the letters of ZooKeeper's ``setAcl``, and
@@ -125,7 +123,7 @@ def problems(where: str, options: Mapping[Any, Any]) -> Iterator[CheckMessage]:
     if has_sasl and find_spec("puresasl") is None:
         yield mistake(
             f"{where}['AUTH'] has SASL credentials, but pure-sasl is not installed.",
-            "Install django-distlock[sasl].",
+            "Type: pip install pure-sasl",
         )
     if not is_ensemble(hosts) or joined(hosts) != EMBEDDED:
         return
@@ -136,9 +134,10 @@ def problems(where: str, options: Mapping[Any, Any]) -> Iterator[CheckMessage]:
         )
     if not (settings.DEBUG or process.is_test_run()):  # runners of tests set DEBUG to False
         yield Error(
-            f"{where}['HOSTS'] is {EMBEDDED!r}, and DEBUG is False: the embedded server is "
-            f"{ABOUT}.",
-            'Name the servers of a ZooKeeper, such as "zk1:2181,zk2:2181,zk3:2181".',
+            f"{where}['HOSTS'] is {hosts!r}, and DEBUG is False: the embedded server, also that "
+            f"for SQLite, is {ABOUT}.",
+            'Name the servers of a ZooKeeper, such as "zk1:2181,zk2:2181,zk3:2181", or a database '
+            "on PostgreSQL.",
             id="distlock.E007",
         )
 

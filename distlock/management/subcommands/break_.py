@@ -13,10 +13,15 @@ from distlock import process
 from distlock.inspection.state import Contender, Lock
 from distlock.inspection.tree import look
 from distlock.locks.actions import Action, Target, carry_out
-from distlock.management.output import NOTHING, USAGE, add_options, duration, exit_statuses, table
+from distlock.management.output import NOTHING, USAGE, add_options, exit_statuses, lasted, table
 from distlock.text import printable
 
 HELP = "Delete the node of a lock's holder. Its code learns of it, but goes on: rather try revoke."
+EXAMPLES = {
+    "break stock:42": "show the holder, and ask first",
+    "break stock:42 -y --reason 'ticket 815'": "without a question, with a reason for the log",
+    "break stock:42 --node _c_5d…-lock-0000000017": "of several, this one",
+}
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -29,11 +34,11 @@ def add_targets(parser: CommandParser) -> None:
     parser.add_argument(
         "--node",
         metavar="NAME",
-        help="whom, holder or waiter: a node's name or path, as `show` tells it",
+        help="which holder or waiter: the name or path of its node, as `show` has it",
     )
     parser.add_argument("--all", action="store_true", help="all who hold it")
     parser.add_argument("--reason", default="", help="why, for the log")
-    add_options(parser, as_json=False)
+    add_options(parser)
 
 
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:
@@ -83,7 +88,7 @@ def _targets(options: dict[str, Any]) -> list[tuple[Lock, Contender]]:
             returncode=NOTHING,
         )
     if len(found) > 1 and not options["all"]:
-        nodes = table([(str(lock), one.participant.path, one) for lock, one in found])
+        nodes = "\n".join(table((lock, one.participant.path, one) for lock, one in found))
         raise CommandError(
             f"{len(found)} are meant. Name one with --node, or all with --all:\n{nodes}",
             returncode=USAGE,
@@ -98,7 +103,7 @@ def _ask(command: BaseCommand, targets: list[tuple[Lock, Contender]]) -> None:
         )
     for lock, one in targets:
         state = "holds" if one.holds else "waits for"
-        since = duration(one.seconds)
+        since = lasted(one)
         path = printable(one.participant.path)
         command.stderr.write(f"{one} {state} {str(lock)!r} ({since}), on {path}")
     command.stderr.write("Its code goes on, and others get the lock. Break it? [y/N] ", ending="")

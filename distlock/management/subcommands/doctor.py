@@ -22,7 +22,7 @@ from distlock.engine.protocol import Finding, failure, ok, warning
 from distlock.exceptions import LockUnavailable
 from distlock.keys.limits import LEAST_TICKS, MOST_TICKS
 from distlock.keys.znodes import LOCK, protected_prefix
-from distlock.management.output import NOTHING, UNAVAILABLE, add_options, exit_statuses, write_json
+from distlock.management.output import NOTHING, UNAVAILABLE, add_options, as_json, exit_statuses
 from distlock.session.bulk_reads import Reads
 from distlock.session.programs import asking, in_background
 from distlock.session.registry import session_for
@@ -36,12 +36,17 @@ if TYPE_CHECKING:
     from distlock.session.session import Session
 
 HELP = "Look at settings, servers, session, clock and permissions, and say what to do."
+EXAMPLES = {
+    "doctor": "each line is ok, a warning or an error",
+    "doctor --using inventory": "another alias in DISTLOCK",
+    "doctor -o json": "for a script",
+}
 
 _MARGIN = " " * 9
 
 
 def add_arguments(parser: CommandParser) -> None:
-    add_options(parser)
+    add_options(parser, "json")
     parser.epilog = (
         "Exit status: 0 when locks work, with warnings or without; 1 when something keeps them "
         "from working, such as no server that can be reached; 69 when the servers grant no session."
@@ -53,11 +58,11 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
     with exit_statuses():
         for finding in diagnose(options["using"], timeout=options["budget"]):
             found.append(finding)
-            if not options["json"]:
+            if not options["output"]:
                 command.stdout.write(_as_text(finding, command))
                 command.stdout.flush()
-    if options["json"]:
-        write_json(command, [finding._asdict() for finding in found])
+    if options["output"]:
+        command.stdout.write(as_json([finding._asdict() for finding in found]))
     errors = [finding for finding in found if finding.level == "error"]
     if errors:
         status = UNAVAILABLE if any(one.subject == "session" for one in errors) else NOTHING

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
+from contextlib import suppress
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
@@ -9,13 +11,18 @@ from django.core.management.base import BaseCommand, CommandParser
 from distlock.inspection.tree import look
 from distlock.keys.templates import znode_name
 from distlock.locks.actions import NewLimit, carry_out
-from distlock.management.output import exit_statuses
+from distlock.management.output import add_alias, exit_statuses
 from distlock.queue.semaphore import whole
 from distlock.text import printable
 
 from .break_ import operator
 
 HELP = "Set how many may hold a semaphore, in place of the limit in the code, until --unset."
+EXAMPLES = {
+    "limit customer:42 1": "one at a time, from now on",
+    "limit customer:42 1 --reason 'ticket 815'": "with a reason for the log",
+    "limit customer:42 --unset": "as many as the code says",
+}
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -24,12 +31,14 @@ def add_arguments(parser: CommandParser) -> None:
     limit.add_argument("limit", nargs="?", type=permits, help="the number of permits")
     limit.add_argument("--unset", action="store_true", help="the limit in the code counts again")
     parser.add_argument("--reason", default="", help="why, for the log")
-    parser.add_argument("--using", default="default", metavar="ALIAS", help="alias in DISTLOCK")
+    add_alias(parser)
 
 
 def permits(text: str) -> int:
     """Return the value of an argument that is a number of permits."""
-    return whole(int(text), "The limit")
+    with suppress(ValueError):
+        return whole(int(text), "The limit")
+    raise ArgumentTypeError(f"{text!r} is no number of permits from 1 up")
 
 
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:

@@ -18,13 +18,18 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.exceptions import LockBusy, LockLost
 from distlock.locks.mutex import zk_lock
-from distlock.management.output import USAGE, exit_statuses, seconds
+from distlock.management.output import USAGE, add_alias, exit_statuses, seconds
 from distlock.management.watchdog import LOOK_SECONDS, NOT_EXECUTABLE, NOT_FOUND, WatchedCommand
 from distlock.owner.hold import Hold
 from distlock.owner.owner import label
 from distlock.session.registry import session_for
 
 HELP = "Run a command under a lock that all machines share, as flock(1) does on one machine."
+EXAMPLES = {
+    "run --lock nightly -- ./report.sh": "wait until nobody else runs it",
+    "run --lock nightly --timeout 0 -E 0 -- ./report.sh": "let the first host run it alone",
+    "run --lock nightly --hold-at-least 60 -- ./report.sh": "not twice in a minute",
+}
 
 #: Exit statuses beside the command's own: flock's, a shell's, and those of sysexits.h.
 BUSY: Final = 1
@@ -61,7 +66,7 @@ def add_arguments(parser: CommandParser) -> None:
         metavar="SECONDS",
         help="keep the key taken for so long from the start, even if the command ends earlier",
     )
-    parser.add_argument("--using", default="default", metavar="ALIAS", help="alias in DISTLOCK")
+    add_alias(parser)
     parser.add_argument(
         "-E",
         "--conflict-exit-code",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final
@@ -14,8 +12,14 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from distlock.conf import Configuration
 from distlock.embedded.server import EmbeddedZooKeeper
 from distlock.engine.hosts import engine_of
+from distlock.management.interrupts import ended_by_signals
 
 HELP = "Run a ZooKeeper on loopback until Ctrl-C, for development and tests."
+EXAMPLES = {
+    "server": "one server on port 2181",
+    "server --nodes 3 --port 0": "an ensemble, on free ports",
+    "server --embedded": "without Java, with nothing on disk",
+}
 
 #: The distribution that runs real servers.
 _REAL: Final = "distlock_chaos"
@@ -53,7 +57,7 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
             "The embedded server is one process, and keeps nothing on disk. For more, leave out "
             "--embedded, and install django-distlock-chaos."
         )
-    with suppress(KeyboardInterrupt), _ended_by_signals():
+    with suppress(KeyboardInterrupt), ended_by_signals():
         if real:
             import_module(f"{_REAL}.serving").serve(options, ready, or_not=can_be_embedded)
         try:
@@ -62,15 +66,3 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
                 zookeeper.wait()
         except OSError as error:
             raise CommandError(str(error)) from error
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM, and SIGINT, which a shell's background jobs ignore, raise KeyboardInterrupt."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)

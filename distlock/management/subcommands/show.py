@@ -12,20 +12,25 @@ from distlock.inspection.tree import look
 from distlock.management import output
 
 HELP = "Show who holds a lock, and who waits for it in which order."
+EXAMPLES = {
+    "show stock:42": "all holders and waiters, in order",
+    "show stock:42 -o json": "the same for a script, with session ids",
+    "show stock:42 --using inventory": "another alias in DISTLOCK",
+}
 
 HEADING = ("", "FOR", "MODE", "TOKEN", "WHO", "NODE")
 
 
 def add_arguments(parser: CommandParser) -> None:
-    parser.add_argument("key", help="the key of the lock, or its name as `list --json` tells it")
-    output.add_options(parser)
+    parser.add_argument("key", help="the key of the lock, or its name as `list -o json` tells it")
+    output.add_options(parser, "json")
 
 
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:
     with output.exit_statuses():
         seen = look(options["key"], options["using"], budget=options["budget"])
-    if options["json"]:
-        output.write_json(command, output.facts(seen))
+    if options["output"]:
+        command.stdout.write(output.as_json(output.facts(seen)))
     else:
         for lock in seen.locks:
             command.stdout.write("\n".join([*_lines(lock), ""]))
@@ -38,7 +43,8 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
 
 def _lines(lock: Lock) -> Iterator[str]:
     of = f" of {lock.limit}" if lock.limit is not None else ""
-    yield f"{lock}: {lock.kind}, {lock.holding}{of} held, {lock.waiting} waiting"
+    tasks = f", and Celery tasks that wait for their turn: {lock.tasks}" if lock.tasks else ""
+    yield f"{lock}: {lock.kind}, {lock.holding}{of} held, {lock.waiting} waiting{tasks}"
     if lock.limit_is_set:
         yield "The limit was set at run time, in place of that of the code."
     if not lock.readable:
@@ -46,7 +52,7 @@ def _lines(lock: Lock) -> Iterator[str]:
     if lock.foreign:
         yield f"Beside it are nodes of others, which do not exclude us: {', '.join(lock.foreign)}"
     if lock.contenders:
-        yield output.table([HEADING, *map(_row, lock.contenders)])
+        yield from output.table([HEADING, *map(_row, lock.contenders)])
     more = lock.holding + lock.waiting - len(lock.contenders)
     if more > 0:
         yield f"and {more} more"
@@ -56,7 +62,7 @@ def _row(one: Contender) -> tuple[object, ...]:
     who = one.participant
     return (
         "holds" if one.holds else "waits",
-        output.duration(one.seconds),
+        output.lasted(one),
         one.mode,
         who.token or "?",
         one,

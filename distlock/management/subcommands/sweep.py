@@ -9,21 +9,24 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from distlock.celery.tickets import sweep_tickets
 from distlock.lease import cool_downs
 from distlock.lease.persistent import sweep
-from distlock.management.output import exit_statuses
+from distlock.management.output import add_alias, exit_statuses
 
 HELP = (
     "Remove leases (zk_lease), tickets of lost tasks and what hold_at_least left, if they have "
     "expired by the server's clock."
 )
+EXAMPLES = {
+    "sweep": "the alias default",
+    "sweep --using inventory": "another alias in DISTLOCK",
+    "run --lock sweep --timeout 0 -- manage.py distlock sweep": "from cron on all hosts, once",
+}
 
 #: The exit status beside those of all subcommands.
 UNREADABLE = 3
 
 
 def add_arguments(parser: CommandParser) -> None:
-    parser.add_argument(
-        "--using", default="default", help='the alias in DISTLOCK (default "default")'
-    )
+    add_alias(parser)
 
 
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:

@@ -1,7 +1,8 @@
-/* Fetches the parts of the lock pages that change, every other second, and puts in what is new.
+/* Runs the clocks of the lock pages, and puts in what is new there every other second.
 
 Parts are elements with `data-live`; the answer has elements of the same ids. What has not changed
-is left alone, so focus, selection and scrolling stay. Without this file the page is complete. */
+is left alone, so focus, selection and scrolling stay. Ages are counted here, so that the answer
+stays the same, and is none, while nothing changes. Without this file the page is complete. */
 "use strict";
 
 (() => {
@@ -23,7 +24,9 @@ is left alone, so focus, selection and scrolling stay. Without this file the pag
   let announcedAt = 0;
   let paused = false;
   let stopped = false;
-  let held = false; // whether a table under the pointer keeps its order
+  let held = false; // whether a list under the pointer keeps its order
+  let etag = "";
+  let ahead = text.now - Date.now(); // the server's clock before ours
 
   /* --- what is shown --------------------------------------------------------------------------- */
 
@@ -44,11 +47,11 @@ is left alone, so focus, selection and scrolling stay. Without this file the pag
     for (const { name, value } of fresh.attributes) {
       if (name !== "open" && old.getAttribute(name) !== value) old.setAttribute(name, value);
     }
-    children(old, fresh);
+    if (old.nodeName !== "TIME" || fresh.firstChild) children(old, fresh); // else a clock, which runs
   }
 
   function hovered() {
-    return page.querySelector("[data-live] tbody:hover");
+    return page.querySelector("[data-order]:hover");
   }
 
   /* Gives fresh rows the order of those shown, so that no click hits another row than was meant. New
@@ -67,7 +70,7 @@ is left alone, so focus, selection and scrolling stay. Without this file the pag
   }
 
   function children(old, fresh) {
-    if (old === hovered()) keepOrder(old, fresh);
+    if (old.matches("[data-order]:hover")) keepOrder(old, fresh);
     const known = new Map();
     for (const child of old.children) if (child.id) known.set(child.id, child);
     let at = old.firstChild;
@@ -105,6 +108,7 @@ is left alone, so focus, selection and scrolling stay. Without this file the pag
       if (again) again.focus({ preventScroll: true });
     }
     restore();
+    clocks();
     return trouble;
   }
 
@@ -120,6 +124,19 @@ is left alone, so focus, selection and scrolling stay. Without this file the pag
       chosen.setBaseAndExtent(anchorNode, within(anchorNode, anchorOffset),
         focusNode, within(focusNode, focusOffset));
     };
+  }
+
+  function clocks() {
+    const patterns = text.textDurations.split("|");
+    for (const clock of page.querySelectorAll("[data-live] time")) {
+      const age = Math.max(0, Math.floor((Date.now() + ahead - Date.parse(clock.dateTime)) / 1000));
+      const units = { days: Math.floor(age / 86400), hours: Math.floor(age / 3600) % 24,
+        minutes: Math.floor(age / 60) % 60, seconds: age % 60 };
+      const found = Object.values(units).findIndex(Boolean);
+      const pattern = patterns[found < 0 ? 3 : found];
+      const said = pattern.replace(/%\((\w+)\)d/g, (_, unit) => units[unit]);
+      if (clock.textContent !== said) clock.textContent = said;
+    }
   }
 
   function announce(said, now) {
@@ -175,15 +192,18 @@ is left alone, so focus, selection and scrolling stay. Without this file the pag
     try {
       const answer = await fetch(text.url, {
         signal: abort.signal, redirect: "manual", cache: "no-store",
-        credentials: "same-origin",
+        credentials: "same-origin", headers: etag ? { "If-None-Match": etag } : {},
       });
       if (answer.type === "opaqueredirect") return stop(text.textLogin);
       if (answer.status === 401 || answer.status === 403) return stop(text.textRefused);
-      if (!answer.ok) throw new Error(String(answer.status));
-      interval = Number(answer.headers.get("Distlock-Interval")) || interval;
+      const same = answer.status === 304;
+      if (!answer.ok && !same) throw new Error(String(answer.status));
       const html = await answer.text();
       if (request !== abort || paused) return;
-      answered(show(html));
+      interval = Number(answer.headers.get("Distlock-Interval")) || interval;
+      ahead = Number(answer.headers.get("Distlock-Now")) - Date.now();
+      etag = answer.headers.get("ETag");
+      answered(same ? Boolean(text.trouble) : show(html));
     } catch (error) {
       if (request !== abort) return;
       failures += 1;
@@ -224,7 +244,7 @@ is left alone, so focus, selection and scrolling stay. Without this file the pag
   function remember(value) {
     try {
       localStorage.setItem(PAUSED, value);
-    } catch (error) { /* private windows have no storage: then it is forgotten at the next load */ }
+    } catch (error) { /* the browser blocks it: then it is forgotten at the next load */ }
   }
 
   function remembered() {
@@ -256,6 +276,7 @@ is left alone, so focus, selection and scrolling stay. Without this file the pag
   document.addEventListener("mouseover", () => {
     if (!held || paused || stopped || hovered()) return;
     held = false;
+    etag = "";
     cancel();
     ask();
   });
@@ -271,7 +292,7 @@ is left alone, so focus, selection and scrolling stay. Without this file the pag
     }
   });
 
-  setInterval(tick, 1000);
+  setInterval(() => { tick(); if (text.state === "live") clocks(); }, 1000);
   pause.hidden = false;
   find("distlock-now").hidden = false;
   setPaused(remembered(), "");

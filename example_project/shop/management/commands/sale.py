@@ -21,9 +21,10 @@ from example_project.shop.models import Payment, Product
 from example_project.shop.nemesis import Kill, Nemesis, Pause
 from example_project.shop.reports import Report, account_of, percentile, summary, table, title
 from example_project.shop.runner import (
-    NoRedis,
+    NoServer,
     WebServer,
     backing,
+    postgresql_backing,
     redis_backing,
     sigterm_as_exit,
 )
@@ -54,6 +55,8 @@ DEMO = (
     Run(strategy="zk_fenced", pauses=1),
     Run(strategy="redis"),
     Run(strategy="redis", kills=1),
+    Run(strategy="postgresql"),
+    Run(strategy="postgresql", kills=1),
 )
 
 
@@ -77,8 +80,9 @@ def number(least: int) -> Callable[[str], int]:
 class Command(BaseCommand):
     help = (
         "Hold a flash sale over HTTP and show who got what. Starts gunicorn, a temporary SQLite "
-        "database (unless DATABASE_URL is set), ZooKeeper (unless DISTLOCK_HOSTS is set) and "
-        "Redis (unless DISTLOCK_REDIS is set), each only if a strategy needs it, and ends them. "
+        "database (unless DATABASE_URL is set), ZooKeeper (unless DISTLOCK_HOSTS is set), Redis "
+        "(unless DISTLOCK_REDIS is set) and PostgreSQL (unless DISTLOCK_POSTGRESQL is set), each "
+        "only if a strategy needs it, and ends them. "
         "Without an installed ZooKeeper it starts the embedded server. A buyer who is refused with "
         "423 comes back after Retry-After until the patience ends; 'refused' counts these "
         "answers, 'errors' the buyers who left with neither a piece nor 'sold out'. 'stale "
@@ -101,14 +105,14 @@ class Command(BaseCommand):
             type=strategies,
             action="extend",
             help=f"{', '.join(STRATEGIES)}, a comma list of them, or all; may be repeated (without "
-            "it: all, and redis only if a Redis can be had)",
+            "it: all, redis and postgresql only if such a server can be had)",
         )
         parser.add_argument(
             "--demo",
             action="store_true",
             help="instead of --strategy, --kill and --pause: naive, conditional, zk, zk with a "
-            "killed worker, zk_fenced with a stopped one and, if a Redis can be had, redis, and "
-            "redis with a killed worker",
+            "killed worker, zk_fenced with a stopped one and, if such a server can be had, redis "
+            "and postgresql, each also with a killed worker",
         )
         parser.add_argument(
             "--kill",
@@ -153,14 +157,16 @@ class Command(BaseCommand):
             stack.enter_context(sigterm_as_exit())
             aliases = {LOCKED.get(run.strategy) for run in runs}
             stack.enter_context(backing(temporary_database=True, zookeeper="default" in aliases))
-            if "redis" in aliases:
+            for alias, serve in (("redis", redis_backing), ("postgresql", postgresql_backing)):
+                if alias not in aliases:
+                    continue
                 try:
-                    stack.enter_context(redis_backing())
-                except NoRedis as error:
+                    stack.enter_context(serve())
+                except NoServer as error:
                     if options["strategy"]:  # asked for by name
                         raise
-                    self.stderr.write(f"The sales on Redis are left out. {error}")
-                    runs = [run for run in runs if LOCKED.get(run.strategy) != "redis"]
+                    self.stderr.write(f"The sales on {alias} are left out. {error}")
+                    runs = [run for run in runs if LOCKED.get(run.strategy) != alias]
             server = stack.enter_context(
                 WebServer(
                     processes=options["processes"],

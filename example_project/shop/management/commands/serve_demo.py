@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 from argparse import ArgumentTypeError
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.urls import reverse
 
 from example_project.shop import traffic
 from example_project.shop.management.commands.fill_shelves import PASSWORD, USER
-from example_project.shop.runner import WebServer, backing, environment, sigterm_as_exit
+from example_project.shop.runner import (
+    NoServer,
+    WebServer,
+    backing,
+    environment,
+    redis_backing,
+    sigterm_as_exit,
+)
 from example_project.shop.tangle import tangled
 
 MOST_CUSTOMERS = 100
@@ -24,8 +33,9 @@ MOST_CUSTOMERS = 100
 class Command(BaseCommand):
     help = (
         "Keep the shop running on loopback until Ctrl-C: starts ZooKeeper, or the embedded server "
-        "where it is not installed, unless DISTLOCK_HOSTS is set, migrates the database, adds demo "
-        "products and a demo login, runs gunicorn."
+        "where it is not installed, unless DISTLOCK_HOSTS is set, and a Redis, if it is installed, "
+        "for the lock of one product, unless DISTLOCK_REDIS is set, migrates the database, adds "
+        "demo products and a demo login, runs gunicorn."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -49,9 +59,18 @@ class Command(BaseCommand):
     def handle(
         self, *_: Any, port: int, processes: int, load: int, deadlock: bool, **__: Any
     ) -> None:
+        if is_taken(port):
+            free = next(other for other in range(port + 1, 65536) if not is_taken(other))
+            raise CommandError(
+                f"Port {port} is taken. Try --port {free}, or make serve ARGS=--port={free}"
+            )
         with ExitStack() as stack:
             stack.enter_context(sigterm_as_exit())
             stack.enter_context(backing(temporary_database=False, zookeeper=True))
+            try:
+                stack.enter_context(redis_backing(wait=False))
+            except NoServer as error:
+                self.stderr.write(f"The lock of the tent is not on Redis. {error}")
             call_command("fill_shelves")
             if load:
                 slow_down(stack)
@@ -63,6 +82,8 @@ class Command(BaseCommand):
             self.tell("The shop is open:", f"{address}/")
             locks = reverse("admin:distlock_lock_changelist")
             self.tell("The locks:", f"{address}{locks}", f"(login {USER}, password {PASSWORD})")
+            hosts = settings.DISTLOCK["default"]["HOSTS"]
+            self.tell("Incidents:", f"DISTLOCK_HOSTS={hosts} python manage.py incident")
             if load:
                 stack.enter_context(traffic.Traffic(server.port, customers=load))
                 self.tell("At work:", f"{load} customers, and the staff; --load 0 for peace")
@@ -81,6 +102,15 @@ class Command(BaseCommand):
 
     def tell(self, what: str, said: str, *more: str) -> None:
         self.stdout.write(" ".join([what.ljust(18), self.style.SUCCESS(said), *more]))
+
+
+def is_taken(port: int) -> bool:
+    """Return whether another program listens on a port of loopback."""
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return True
+    return False
 
 
 def crowd(text: str) -> int:
