@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ import pytest
 from distlock import LockBusy, zk_lock, zk_locked, zk_semaphore
 from distlock.owner.owner import current
 from tests.interrupts.recipes import KEY, RECIPES, nothing_is_left
-from tests.kit.tools import MakeOwner, Tree, await_connection
+from tests.kit.tools import MakeOwner, Tree, await_connection, held_back
 
 Call = Callable[[], Awaitable[None]]
 
@@ -125,7 +125,7 @@ def test_a_task_cancelled_at_any_of_its_awaits_leaves_nothing(
 def test_a_refused_task_cancelled_at_any_of_its_awaits_leaves_nothing(
     tree: Tree, make_owner: MakeOwner, recipe: str, late: bool
 ) -> None:
-    await_connection()
+    session = await_connection()
     make: Callable[..., Any] = RECIPES[recipe]
     if recipe == "semaphore":
         make = partial(zk_semaphore, KEY, 1)
@@ -134,7 +134,9 @@ def test_a_refused_task_cancelled_at_any_of_its_awaits_leaves_nothing(
     assert owner.now(theirs.acquire)
 
     async def refused() -> None:
-        with suppress(LockBusy):
+        with ExitStack() as until_it_awaits, suppress(LockBusy):
+            until_it_awaits.enter_context(held_back(session))  # or it might know at once
+            asyncio.get_running_loop().call_soon(until_it_awaits.close)
             async with make(timeout=0.01):
                 pass
 

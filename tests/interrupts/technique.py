@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import linecache
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -120,6 +120,16 @@ class Interruption(AtLine):
         return not (turns and TURNS_ARE_OUT_OF_REACH) and not out_of_reach(frame)
 
 
+def _apart(call: Callable[[], None]) -> Iterator[None]:
+    """Call it in a generator, which has exceptions being handled of its own.
+
+    What tracing raises before the last line of an ``except`` passes by the instruction that ends
+    its exception, which would be handled for ever, in this thread. No signal can raise there.
+    """
+    call()
+    yield
+
+
 def interrupt_everywhere(
     call: Callable[[], None],
     error: type[BaseException],
@@ -131,7 +141,7 @@ def interrupt_everywhere(
     for step in itertools.count(1):
         interruption = Interruption(step, error, files)
         with suppress(error), interruption:
-            call()
+            next(_apart(call))
         if not interruption.landed:
             break
         steps.append(interruption.landed)

@@ -104,6 +104,7 @@ def _state() -> dict[str, Any]:
             *(faulthandler.is_enabled(), sys.getswitchinterval(), sys.getrecursionlimit()),
         ),
         "hooks": (sys.excepthook, threading.excepthook),
+        "exception being handled": repr(sys.exc_info()[1]),
     }
 
 
