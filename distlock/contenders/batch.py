@@ -28,7 +28,7 @@ from distlock.queue.policies import MUTEX
 from distlock.queue.states import State
 
 from .contender import QueuedContender
-from .grant import Grant
+from .grant import Grant, tell_late
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -171,7 +171,7 @@ class BatchMember(Grant):
         self.settle()
 
     def judge(self, node: BatchNode, place: int) -> None:
-        """Be busy if too many wait ahead, as far as this process knows.
+        """Be busy if too many wait ahead, as far as this process knows, or it is too late.
 
         :param place: in the process, from 0
         """
@@ -179,6 +179,7 @@ class BatchMember(Grant):
         if waiting >= self.max_waiters and not self.granted:
             self.crowd = waiting
             self.settle()
+        tell_late(self)
 
     def settle(self) -> None:
         """Wake the one who waits, once."""
@@ -272,7 +273,7 @@ class Batch:
         self._path = path
         #: In the order of arrival. Each adds and removes itself.
         self.line: deque[BatchMember] = deque()
-        #: Those of them that may be too many, until they know who is ahead.
+        #: Those of them that may be too many or too late, until they know who is ahead.
         self.judged: deque[BatchMember] = deque()
         #: The node of the turns of now; it and the next one belong to the connection thread.
         self.node: BatchNode | None = None
@@ -303,7 +304,7 @@ class Batch:
     def enter(self, member: BatchMember) -> None:
         """Wait as the last; from any thread."""
         self.line.append(member)
-        if member.max_waiters < math.inf:
+        if member.max_waiters < math.inf or not self.runs:
             self.judged.append(member)
 
     def remove(self, member: BatchMember) -> None:

@@ -27,7 +27,7 @@ from distlock.queue.machine import Machine
 from distlock.queue.states import State
 
 from .cool_down import remove_after
-from .grant import Grant
+from .grant import Grant, tell_late
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -225,7 +225,7 @@ class QueuedContender(Grant):
         if self._giver is not None:
             event = self._heed_offer(self._giver, event)
         effects = machine.apply(event)
-        self.ahead = machine.ahead
+        seen, self.ahead = self.ahead, machine.ahead
         if not self.left:
             self.node = machine.node
             self.was_in_line = self.was_in_line or machine.seen
@@ -233,6 +233,8 @@ class QueuedContender(Grant):
             self._CARRIES_OUT[type(effects[0])](self, effects[0])
         elif effects:
             self.carry_out(effects)
+        if self.ahead and seen is None:
+            tell_late(self)
         match machine.state:
             case State.JOINING:
                 self._worn_since = None

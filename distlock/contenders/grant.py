@@ -12,6 +12,7 @@ from distlock import signals
 from distlock.engine.deadline import now
 from distlock.engine.timer import call_later
 from distlock.keys import znodes
+from distlock.session import patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
     from distlock.queue.events import Node, Reason
     from distlock.session.session import Session
+
+#: The seconds for which an attempt stays after the end of its time, and of that for an answer,
+#: where its caller does not come back: the event loop is stopped, or blocked.
+OVERDUE_SECONDS = 5.0
 
 
 class Grant:
@@ -42,8 +47,8 @@ class Grant:
     ends_at = math.inf
     #: The one of this process that has the lock after us, if all goes well.
     follower: Any = None
-    #: When its caller has surely given up (`time.monotonic`).
-    overdue_at = math.inf
+    #: The end of its caller's time (`time.monotonic`).
+    deadline = math.inf
     _settled: Callable[[], None]
     _reported_risk = False
 
@@ -148,8 +153,14 @@ def remind(contender: Any) -> None:
     if contender.granted:
         if not contender.lost:
             contender._settled()  # noqa: SLF001 - a grant's, or a semaphore's
-    elif time.monotonic() > contender.overdue_at:
+    elif time.monotonic() > contender.deadline + patience.ANSWER_SECONDS + OVERDUE_SECONDS:
         contender.session.soon(partial(_give_up_overdue, contender))
+
+
+def tell_late(contender: Any) -> None:
+    """Wake a caller whose time ended before anybody was seen ahead; called when that is seen."""
+    if time.monotonic() >= contender.deadline:
+        contender._settled()  # noqa: SLF001 - as above
 
 
 def _give_up_overdue(contender: Any) -> None:

@@ -14,7 +14,7 @@ from distlock.queue.policies import FAIR, Policy
 from distlock.queue.states import State
 
 from .contender import QueuedContender, listed
-from .grant import remind
+from .grant import remind, tell_late
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,8 +37,8 @@ class SemaphoreContender(semaphore.Program["SemaphorePart"]):
     """
 
     lasts = False
-    #: When its caller has surely given up (`time.monotonic`).
-    overdue_at = math.inf
+    #: The end of its caller's time (`time.monotonic`).
+    deadline = math.inf
     #: How many were ahead at the last look; None until the queue or the permits have been seen, and
     #: for one who tries only while it is in the queue.
     ahead: int | None = None
@@ -128,7 +128,9 @@ class SemaphoreContender(semaphore.Program["SemaphorePart"]):
     def heard(self, part: SemaphorePart) -> None:
         """Take note of what a part knows, and go on; on the connection thread."""
         if part.ahead and not (self.left or (part is self.queue and not self.max_waiters)):
-            self.ahead = part.ahead
+            seen, self.ahead = self.ahead, part.ahead
+            if seen is None:
+                tell_late(self)
         self.was_in_line = self.was_in_line or part.was_in_line
         self.advance()
 

@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _W = TypeVar("_W", bound="Waiter")
 
-#: The seconds after the end of its time for which an attempt stays, where its caller does not come
-#: back: the event loop is stopped, or blocked.
-OVERDUE_SECONDS = 5.0
-
 
 class Attempt(Patience, Generic[_W]):
     """One caller's wait: how long it may last, and how it ended.
@@ -86,7 +82,7 @@ class Attempt(Patience, Generic[_W]):
         self._wake = wake
         contender = self._contender_for(settled=wake, max_waiters=self._max_waiters)
         self.contender = contender
-        contender.overdue_at = self.answer_by + OVERDUE_SECONDS
+        contender.deadline = self.deadline
         self._in_queue = True
         return contender
 

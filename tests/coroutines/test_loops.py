@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from distlock import zk_lock, zk_rwlock, zk_semaphore
-from distlock.contenders import waiting
+from distlock.contenders import grant
 from distlock.session import patience
 from distlock.session.registry import session_for
 from tests.coroutines.tools import await_empty
@@ -155,7 +155,7 @@ def test_a_waiter_in_a_loop_that_stands_still_gives_up_after_its_time(
     lock: Callable[[str], Any], make_owner: MakeOwner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patience, "ANSWER_SECONDS", 0.4)
-    monkeypatch.setattr(waiting, "OVERDUE_SECONDS", 0.5)
+    monkeypatch.setattr(grant, "OVERDUE_SECONDS", 0.5)
     rival, holder = lock("other"), make_owner()
     assert holder.now(rival.acquire)
     with waiting_in_a_loop(partial(lock("default").aacquire, timeout=0.5)) as (loop, task):
