@@ -55,10 +55,14 @@ def cancelled_at(
 
 def cancel_everywhere(call: Call, *, late: bool, after: Callable[[], None]) -> int:
     """Cancel a call at each of its awaits, and return how many there are."""
+    session = await_connection()
 
     async def through(step: int) -> bool:
         async def called() -> bool:
-            await call()
+            with ExitStack() as until_it_awaits:
+                until_it_awaits.enter_context(held_back(session))  # or it might know at once
+                asyncio.get_running_loop().call_soon(until_it_awaits.close)
+                await call()
             assert not current().held
             return True
 
@@ -125,7 +129,6 @@ def test_a_task_cancelled_at_any_of_its_awaits_leaves_nothing(
 def test_a_refused_task_cancelled_at_any_of_its_awaits_leaves_nothing(
     tree: Tree, make_owner: MakeOwner, recipe: str, late: bool
 ) -> None:
-    session = await_connection()
     make: Callable[..., Any] = RECIPES[recipe]
     if recipe == "semaphore":
         make = partial(zk_semaphore, KEY, 1)
@@ -134,9 +137,7 @@ def test_a_refused_task_cancelled_at_any_of_its_awaits_leaves_nothing(
     assert owner.now(theirs.acquire)
 
     async def refused() -> None:
-        with ExitStack() as until_it_awaits, suppress(LockBusy):
-            until_it_awaits.enter_context(held_back(session))  # or it might know at once
-            asyncio.get_running_loop().call_soon(until_it_awaits.close)
+        with suppress(LockBusy):
             async with make(timeout=0.01):
                 pass
 
