@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -171,7 +172,7 @@ class BatchMember(Grant):
         self.settle()
 
     def judge(self, node: BatchNode, place: int) -> None:
-        """Be busy if too many wait ahead, as far as this process knows, or it is too late.
+        """Be busy if too many wait ahead, as far as this process knows.
 
         :param place: in the process, from 0
         """
@@ -179,7 +180,6 @@ class BatchMember(Grant):
         if waiting >= self.max_waiters and not self.granted:
             self.crowd = waiting
             self.settle()
-        tell_late(self)
 
     def settle(self) -> None:
         """Wake the one who waits, once."""
@@ -273,7 +273,7 @@ class Batch:
         self._path = path
         #: In the order of arrival. Each adds and removes itself.
         self.line: deque[BatchMember] = deque()
-        #: Those of them that may be too many or too late, until they know who is ahead.
+        #: Those of them that may be too many, until they know who is ahead.
         self.judged: deque[BatchMember] = deque()
         #: The node of the turns of now; it and the next one belong to the connection thread.
         self.node: BatchNode | None = None
@@ -304,7 +304,7 @@ class Batch:
     def enter(self, member: BatchMember) -> None:
         """Wait as the last; from any thread."""
         self.line.append(member)
-        if member.max_waiters < math.inf or not self.runs:
+        if member.max_waiters < math.inf:
             self.judged.append(member)
 
     def remove(self, member: BatchMember) -> None:
@@ -335,6 +335,10 @@ class Batch:
                 member = self.judged.popleft()
                 with suppress(ValueError):  # it has left
                     member.judge(node, self.line.copy().index(member))
+            now = time.monotonic()
+            for member in self.line.copy():
+                if now >= member.deadline and member.ahead:
+                    tell_late(member)
         if self._joined != self._wanted():
             self._join_and_leave()
         if not (self.line or self._joined) and self._batches.get(self._path) is self:

@@ -225,7 +225,6 @@ class QueuedContender(Grant):
         if self._giver is not None:
             event = self._heed_offer(self._giver, event)
         effects = machine.apply(event)
-        seen, self.ahead = self.ahead, machine.ahead
         if not self.left:
             self.node = machine.node
             self.was_in_line = self.was_in_line or machine.seen
@@ -233,7 +232,8 @@ class QueuedContender(Grant):
             self._CARRIES_OUT[type(effects[0])](self, effects[0])
         elif effects:
             self.carry_out(effects)
-        if self.ahead and seen is None:
+        self.ahead = machine.ahead  # after the grant: see `Attempt.outcome`
+        if self.ahead and not self.left:
             tell_late(self)
         match machine.state:
             case State.JOINING:

@@ -158,7 +158,7 @@ def remind(contender: Any) -> None:
 
 
 def tell_late(contender: Any) -> None:
-    """Wake a caller whose time ended before anybody was seen ahead; called when that is seen."""
+    """Wake a caller whose time is over; called each time when somebody is seen ahead."""
     if time.monotonic() >= contender.deadline:
         contender._settled()  # noqa: SLF001 - as above
 

@@ -128,8 +128,8 @@ class SemaphoreContender(semaphore.Program["SemaphorePart"]):
     def heard(self, part: SemaphorePart) -> None:
         """Take note of what a part knows, and go on; on the connection thread."""
         if part.ahead and not (self.left or (part is self.queue and not self.max_waiters)):
-            seen, self.ahead = self.ahead, part.ahead
-            if seen is None:
+            self.ahead = part.ahead
+            if part is not self.queue:  # where those ahead may only be passing through
                 tell_late(self)
         self.was_in_line = self.was_in_line or part.was_in_line
         self.advance()
@@ -179,7 +179,7 @@ class SemaphorePart(QueuedContender):
 
     def _busy(self, effect: e.Busy) -> None:
         if self._of is not None:
-            self._of.ahead = self.ahead
+            self._of.ahead = self.machine.ahead
             self._of.crowd = effect.waiting
         self._settled()
 

@@ -108,10 +108,11 @@ class Attempt(Patience, Generic[_W]):
             return None
         in_line = contender.was_in_line or self._was_in_line
         asked_at = max(contender.asked_at, self._joined_at) if in_line else self._joined_at
-        rest = self.rest(asked_at, in_line=in_line, behind=contender.ahead is not None)
+        now = time.monotonic()
+        rest = self.rest(now, asked_at, in_line=in_line, behind=contender.ahead is not None)
         if rest <= 0:
             return None
-        if time.monotonic() >= self._tell_at:
+        if now >= self._tell_at:
             waited = self.waited
             self._tell_at = self.started + 2 * waited
             if not contender.lasts:
@@ -164,14 +165,15 @@ class Attempt(Patience, Generic[_W]):
         if self._detector is not None or self._waits:  # most acquires have not waited
             self._end()
         contender, session = self.contender, self.session
-        if contender.granted and not (contender.lost or contender.left):
+        ahead, granted = contender.ahead, contender.granted  # in this order: a grant sets both
+        if granted and not (contender.lost or contender.left):
             return contender.node
         contender.leave()
         self._in_queue = False
         self.crowd = None if self.try_only else contender.crowd
         error = contender.error
-        behind = contender.ahead or contender.crowd is not None
-        busy = behind and not contender.granted and session.disconnected_at is None
+        behind = ahead or contender.ahead or contender.crowd is not None
+        busy = behind and not granted and session.disconnected_at is None
         if error is None and not busy:  # nobody is known to be ahead: the server does not answer
             error = session.unavailable(self.key)
         if self._sender is not None and self._about is not None:

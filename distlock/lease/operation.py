@@ -85,7 +85,7 @@ class Operation(Driver):
         return term is not None and (term.owner, term.attempt) == (self.owner, self._attempt)
 
     def patience(self, asked_at: float) -> float:
-        return self.rest(asked_at, in_line=self._waits, behind=self._waits)
+        return self.rest(time.monotonic(), asked_at, in_line=self._waits, behind=self._waits)
 
     def ended(self, error: Exception) -> None:
         if not (isinstance(error, TimeUp) and self._waits and self.session.connected):

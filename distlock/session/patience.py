@@ -44,15 +44,17 @@ class Patience:
         """Seconds since the call."""
         return time.monotonic() - self.started
 
-    def rest(self, asked_at: float, *, in_line: bool, behind: bool) -> float:
+    def rest(self, now: float, asked_at: float, *, in_line: bool, behind: bool) -> float:
         """Return the seconds to wait before looking again; 0 or less when the wait is over.
 
+        :param now: `time.monotonic` just before the others were looked at: what is seen after the
+            deadline wakes the caller
         :param asked_at: when the servers were asked what they have not answered
         :param in_line: whether they have answered before: who is in line survives a cut, but not
             longer than the session does
         :param behind: whether somebody is ahead, as far as is known while there is a connection
         """
-        session, now = self.session, time.monotonic()
+        session = self.session
         down_since = session.disconnected_at
         if behind and down_since is None:
             ends_at = self.deadline

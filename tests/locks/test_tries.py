@@ -1,7 +1,4 @@
-"""A try gets a lock that is free, whoever has given up waiting for it just before.
-
-And a call whose time is shorter than the server's answer takes no longer than a try.
-"""
+"""A try gets a lock that is free, whoever has given up waiting for it just before."""
 
 from __future__ import annotations
 
@@ -10,25 +7,14 @@ import threading
 from typing import Any
 
 import pytest
-from django.conf import settings
 
 from distlock import zk_lock
-from distlock.contenders import grant, semaphore
 from distlock.contenders.batch import BatchMember
 from distlock.locks.lock import KeyLock
-from distlock.session import patience
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.losses import beneficiaries
-from tests.kit.tools import (
-    PATIENCE,
-    MakeOwner,
-    Owner,
-    Tree,
-    await_connection,
-    held_back,
-    settle,
-)
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, held_back, settle
 from tests.locks.test_lock import RECIPES
 
 pytestmark = pytest.mark.usefixtures("tree")
@@ -99,24 +85,3 @@ def test_a_try_gets_it_also_by_the_node_of_a_waiter_who_gave_up(
     assert batch.next is not None
     hand_over(lock, holder, other, 0)
     other.now(lock.release)
-
-
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_a_call_whose_time_is_over_before_the_answer_ends_with_it(
-    recipe: str, make_owner: MakeOwner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(patience, "ANSWER_SECONDS", 3600.0)
-    monkeypatch.setattr(patience, "LOOK_SECONDS", 3600.0)
-    monkeypatch.setitem(settings.DISTLOCK["default"], "CONNECT_TIMEOUT", 3600.0)
-    for module in (grant, semaphore):  # nor does a heartbeat wake it
-        monkeypatch.setattr(module, "remind", lambda _: None)
-    holder, waiter = make_owner(), make_owner()
-    theirs = RECIPES["write" if recipe == "read" else recipe](using="other")
-    assert holder.now(theirs.acquire)
-    session = await_connection()
-    with held_back(session):
-        before = beneficiaries(session)
-        got = waiter.submit(RECIPES[recipe](timeout=0.001).acquire)
-        eventually(lambda: beneficiaries(session) > before, PATIENCE, "one who waits")
-    assert got.result(PATIENCE) is False
-    holder.now(theirs.release)
