@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -335,10 +334,8 @@ class Batch:
                 member = self.judged.popleft()
                 with suppress(ValueError):  # it has left
                     member.judge(node, self.line.copy().index(member))
-            now = time.monotonic()
             for member in self.line.copy():
-                if now >= member.deadline and member.ahead:
-                    tell_late(member)
+                tell_late(member)
         if self._joined != self._wanted():
             self._join_and_leave()
         if not (self.line or self._joined) and self._batches.get(self._path) is self:

@@ -233,7 +233,7 @@ class QueuedContender(Grant):
         elif effects:
             self.carry_out(effects)
         self.ahead = machine.ahead  # after the grant: see `Attempt.outcome`
-        if self.ahead and not self.left:
+        if self.ahead:
             tell_late(self)
         match machine.state:
             case State.JOINING:

@@ -158,8 +158,8 @@ def remind(contender: Any) -> None:
 
 
 def tell_late(contender: Any) -> None:
-    """Wake a caller whose time is over; called each time when somebody is seen ahead."""
-    if time.monotonic() >= contender.deadline:
+    """Wake a caller whose time is over if somebody is ahead; called each time that is seen."""
+    if time.monotonic() >= contender.deadline and contender.ahead and not contender.left:
         contender._settled()  # noqa: SLF001 - as above
 
 

@@ -172,7 +172,8 @@ class Attempt(Patience, Generic[_W]):
         self._in_queue = False
         self.crowd = None if self.try_only else contender.crowd
         error = contender.error
-        behind = ahead or contender.ahead or contender.crowd is not None
+        ahead = ahead or contender.ahead  # as a semaphore's `leave` finds
+        behind = ahead or contender.crowd is not None
         busy = behind and not granted and session.disconnected_at is None
         if error is None and not busy:  # nobody is known to be ahead: the server does not answer
             error = session.unavailable(self.key)

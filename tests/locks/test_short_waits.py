@@ -12,8 +12,9 @@ from distlock import zk_lock, zk_semaphore
 from distlock.contenders import grant, semaphore
 from distlock.contenders.contender import QueuedContender
 from distlock.session import patience
+from tests.inspection.tools import stand
 from tests.kit.helpers import eventually
-from tests.kit.losses import beneficiaries
+from tests.kit.losses import beneficiaries, pass_time
 from tests.kit.tools import (
     PATIENCE,
     MakeOwner,
@@ -56,18 +57,11 @@ def comes_too_late(
 ) -> Iterator[Future[Any]]:
     """Let nothing be known of a call until its time is over."""
     with held_back(session):
-        before, over_at = beneficiaries(session), time.monotonic() + timeout
+        before = beneficiaries(session)
         got = waiter.submit(acquire, timeout=timeout)
         eventually(lambda: got.done() or beneficiaries(session) > before, PATIENCE)
         yield got
-        eventually(lambda: time.monotonic() > over_at + 0.01, PATIENCE)
-
-
-def stand_in_line(tree: Tree, line: str) -> str:
-    """Make a node of another process in a line, and return its path."""
-    tree.client.ensure_path(line)
-    path: str = tree.client.create(f"{line}/_c_{'0' * 32}-lock-", ephemeral=True, sequence=True)
-    return path
+        pass_time(timeout + 0.01)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -88,7 +82,7 @@ def test_the_answer_may_come_while_a_caller_looks_for_it(
 ) -> None:
     """Before the end of its time, and the look after it."""
     waiter, session = make_owner(), await_connection()
-    theirs = stand_in_line(tree, tree.path("key"))  # one who writes no notes
+    theirs = stand(tree, "key")  # one who writes no notes
     rest = patience.Patience.rest
     looks = 0
 
@@ -114,13 +108,12 @@ def test_the_answer_may_come_with_a_new_connection(
     theirs = RECIPES[recipe](using="other")
     assert holder.now(theirs.acquire)
     session = await_connection()
-    over_at = time.monotonic() + LONGER
     before = beneficiaries(session)
     got = waiter.submit(RECIPES[recipe]().acquire, timeout=LONGER)
     eventually(lambda: beneficiaries(session) > before, PATIENCE)
     settle(session)
     patient_link.cut()
-    eventually(lambda: time.monotonic() > over_at + 0.1, PATIENCE)
+    pass_time(LONGER)
     patient_link.pass_through()
     assert got.result(PATIENCE) is False
     holder.now(theirs.release)
@@ -145,12 +138,11 @@ def test_who_only_passes_through_the_queue_of_a_semaphore_keeps_nobody_out(
     tree: Tree, make_owner: MakeOwner
 ) -> None:
     some, waiter = zk_semaphore("key", 2), make_owner()
-    queue = f"{tree.path('key')}/locks"
-    first = stand_in_line(tree, queue)
+    first = stand(tree, "key", under="/locks")
     session = await_connection()
     with comes_too_late(session, waiter, some.acquire, SHORT) as got:
         pass
-    eventually(lambda: len(tree.children(queue)) == 2, PATIENCE)
+    eventually(lambda: len(tree.children(first.rpartition("/")[0])) == 2, PATIENCE)
     settle(session)
     assert not got.done()
     tree.client.delete(first)
