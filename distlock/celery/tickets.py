@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from distlock.engine.errors import UNKNOWN, BadVersion, NoNode
 from distlock.keys.templates import znode_name
-from distlock.keys.znodes import PERMITS, TICKETS, in_line, leases, read_json
+from distlock.keys.znodes import TICKETS, in_line, leases, read_json, tasks_line
 from distlock.locks.mutex import Mutex
 from distlock.locks.semaphore import Semaphore
 from distlock.queue.semaphore import limit_in
@@ -68,7 +68,7 @@ class Ticket:
 
     def __init__(self, session: Session, key: str, task_id: str, *, limited: bool) -> None:
         self._session = session
-        line = znode_name(key) + (PERMITS if limited else "")  # no znode name has an "@"
+        line = tasks_line(znode_name(key), limited=limited)
         #: The path of the tickets' parent.
         self.parent = f"{session.root}/{TICKETS}/{line}"
         self._task = znode_name(task_id)

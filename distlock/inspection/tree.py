@@ -119,7 +119,11 @@ def look(
     as_listed = []
     if key not in entries and key.isprintable() and _NAME.fullmatch(key):
         as_listed = [key]
-    lines = [f"{one}{of}" for one in (name, *as_listed) for of in ("", znodes.PERMITS)]
+    lines = [
+        znodes.tasks_line(one, limited=limited)
+        for one in (name, *as_listed)
+        for limited in (False, True)
+    ]
     return _look_at(reads, entries + as_listed, lines, depth)
 
 
@@ -190,7 +194,7 @@ def _with_tasks(root: str, locks: list[Lock], tasks: dict[str, int], *, cut: boo
     """
     found = []
     for lock in locks:
-        line = f"{lock.name}{znodes.PERMITS}" if lock.kind == "semaphore" else lock.name
+        line = znodes.tasks_line(lock.name, limited=lock.kind == "semaphore")
         found.append(replace(lock, tasks=tasks.pop(line, 0)))
     for line, count in tasks.items():
         name = _lock_of(line)

@@ -29,7 +29,7 @@ WRITE: Final = "__WRIT__"
 #: The same for a semaphore's permit (Curator calls it a lease). Permits are not queued.
 LEASE: Final = "lease-"
 #: The parent of the lines of tickets (`distlock.celery.tickets`), and the end of the names of those
-#: for permits.
+#: for permits: see `tasks_line`.
 TICKETS: Final = "@tickets"
 PERMITS: Final = "@permits"
 #: In the name of a mutex that leaves a cool-down behind (`contenders.cool_down`); in the name of a
@@ -166,6 +166,15 @@ def in_line(names: Iterable[str]) -> list[NodeName]:
 def leases(names: Iterable[str]) -> list[NodeName]:
     """Return a semaphore's permits among `names`, the oldest first."""
     return _in_order(parse(name, _LEASE) for name in names)
+
+
+def tasks_line(name: str, *, limited: bool) -> str:
+    """Return the name, below `TICKETS`, of the line of the tasks that wait for a lock.
+
+    :param name: the lock's own, which has no "@"
+    :param limited: whether they wait for permits, which have a line beside that of the key's lock
+    """
+    return name + (PERMITS if limited else "")
 
 
 def _in_order(found: Iterable[NodeName | None]) -> list[NodeName]:

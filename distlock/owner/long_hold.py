@@ -81,10 +81,10 @@ class LongHold:
         limit = _limit(session.conf.held_long, hold.template or hold.key)
         if not held.grant.lasts and held_for >= max(limit, self._again):
             self._again = math.inf
-            line, tasks = held.grant.path, znode_name(hold.key)
-            if held.grant.kind == znodes.LEASE:
-                line, tasks = f"{line.rpartition('/')[0]}/locks", f"{tasks}{znodes.PERMITS}"
-            session.children(line, self._counted)
+            limited = held.grant.kind == znodes.LEASE
+            path = held.grant.path
+            session.children(f"{path.rpartition('/')[0]}/locks" if limited else path, self._counted)
+            tasks = znodes.tasks_line(znode_name(hold.key), limited=limited)
             session.children(f"{session.root}/{znodes.TICKETS}/{tasks}", self._counted_tasks)
 
     def _note(self, session: Session) -> None:
